@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from txnframework import Message, State
+from txnframework import AckState, Message, State
 from txnframework.errors import (
     Closed,
     ConsumerBusy,
@@ -233,6 +233,32 @@ def test_a_consumer_of_another_subscription_is_refused(stores: Stores) -> None:
                 await shipping.ack(message.id)  # an id is the same in every subscription
                 lags = [(await client.lag("orders", name)).messages for name in ("billing", "shipping")]
                 assert lags == [0, 0]
+
+    stores.run(work())
+
+
+def test_a_message_of_a_reader_is_acknowledged_as_its_id(stores: Stores) -> None:
+    """A reader has no subscription, so any consumer takes its messages, in a transaction and outside."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic("orders")
+            await client.subscribe("orders", "billing", start="earliest")
+            async with client.producer("orders") as producer, client.consumer("orders", "billing") as consumer:
+                await producer.send_many([b"1", b"2"])
+                await producer.send_many([b"3", b"4"])
+                async with client.reader("orders") as reader:
+                    one, two, three, four = [message async for message in reader]
+                await consumer.receive_many(messages_max=4, timeout_ms=60_000)
+                await consumer.ack(one)
+                async with client.transaction() as txn:
+                    await consumer.ack(two, txn=txn)
+                await client.transact(consumer.acknowledging(three))
+                for ack in (one, two, three):
+                    assert (await client.ack_status("billing", ack.id)).state is AckState.DELETED
+                assert (await client.ack_status("billing", four.id)).state is AckState.PENDING
+                await consumer.ack_cumulative(four)
+                assert (await client.ack_status("billing", four.id)).state is AckState.DELETED
 
     stores.run(work())
 

@@ -76,9 +76,9 @@ def segment_acks(planned: Sequence[PlannedAck], branch: Branch, principal: str) 
 
 
 def _by_segment(planned: PlannedAck, branch: Branch, principal: str) -> Iterable[SegmentAcks]:
-    messages = [one for one in planned.messages if isinstance(one, Message)]
+    messages = [one for one in planned.messages if isinstance(one, Message) and one.subscription]
     if len(messages) < len(planned.messages):
-        raise StepsNeeded  # an id alone does not show how many messages its entry has
+        raise StepsNeeded  # an id, or a message of a reader, does not show what the acknowledgment needs
     for segment, some in by_segment(messages).items():
         attached = planned.acks.feed(segment).present
         incarnations = {one.incarnation for one in some}

@@ -124,10 +124,16 @@ class ConsumerAcks:
         await raise_if_deleted(self._host, self._segments.layouts_of(segments), error)
 
     async def resolved(self, messages: Iterable[Acked]) -> list[Message]:
-        """Return messages, loading for ids the batch size that an acknowledgment needs."""
+        """Return messages, loading for ids, and for messages of readers, what an acknowledgment needs."""
         given = tuple(messages)
         check_acked(given, self._subscription)
-        return [one if isinstance(one, Message) else await self._message(one) for one in given]
+        found = []
+        for one in given:
+            if isinstance(one, MessageID):
+                found.append(await self._message(one))
+            else:
+                found.append(one if one.subscription else await self._message(one.id))
+        return found
 
     def feed(self, segment: str) -> Feed:
         """Return the feed of a segment; raise InvalidInput if this consumer does not follow the segment."""
