@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from txnframework import Client
-from txnframework.errors import Conflict, NotFound, OutcomeUnknown, ReceiveTimeout, Unavailable
+from txnframework import Client, Message, State, Transaction
+from txnframework.errors import (
+    Conflict,
+    InvalidTransactionState,
+    NotFound,
+    OutcomeUnknown,
+    ReceiveTimeout,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     from conftest import ServerStores
@@ -19,6 +26,7 @@ T = TypeVar("T")
 MESSAGES = 200
 AT_ONCE = 3
 DEEDS = 3
+KILLS = 2
 STEPS_BETWEEN_DEEDS = 8
 PAUSE_S = 0.02
 TIMEOUT_MS = 500
@@ -108,6 +116,70 @@ def test_transactions(postgresql: ServerStores, deed: str) -> None:
             assert sorted(await stores.read(fresh, "right")) == expected
         assert {*progress.committed} <= {*expected}
         assert len(progress.committed) == len({*progress.committed})
+
+    async def bounded() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await test()
+
+    asyncio.run(bounded())
+
+
+async def send_pairs(client: Client, progress: Progress, is_over: asyncio.Event) -> None:
+    """Send each number to two topics in a transaction, until it is known to be committed."""
+    orders, audit = await client.producer("orders"), await client.producer("audit")
+    while not is_over.is_set():
+        value = b"%d" % len(progress.committed)
+        txn = client.transaction()
+        try:
+            await until_answered(txn.begin)
+            await orders.send(value, txn=txn)
+            await audit.send(value, txn=txn)
+            await txn.commit()
+        except (Conflict, Unavailable, OutcomeUnknown):
+            try:
+                await until_answered(txn.abort)
+                continue
+            except InvalidTransactionState as ended:
+                if ended.actual is not State.COMMITTED:
+                    continue
+        progress.commit([value])
+
+
+def test_a_handler_loop(postgresql: ServerStores) -> None:
+    """Each confirmed message is in both topics, and its result is there once, although nobody handles an error."""
+    stores = postgresql
+
+    async def test() -> None:
+        async with stores.open() as client:
+            for topic in ("orders", "audit", "invoices"):
+                await client.create_topic(topic)
+        sent, handled, is_over = Progress(), Progress(), asyncio.Event()
+        async with stores.open() as one, stores.open() as two:
+            consumer = await two.consumer("orders", "billing", start="earliest")
+            invoices = await two.producer("invoices")
+
+            async def bill(order: Message, txn: Transaction) -> None:
+                await invoices.send(order.value, txn=txn)
+                handled.commit([order.value])
+
+            async with asyncio.TaskGroup() as group:
+                sending = group.create_task(send_pairs(one, sent, is_over))
+                running = group.create_task(consumer.run(bill))
+                for _ in range(KILLS):
+                    await sent.more(STEPS_BETWEEN_DEEDS)
+                    await handled.more(STEPS_BETWEEN_DEEDS)
+                    await asyncio.to_thread(stores.restart)
+                await handled.more(STEPS_BETWEEN_DEEDS)
+                is_over.set()
+                await sending
+                while (await two.lag("orders", "billing")).messages:  # noqa: ASYNC110 - it sets no event
+                    await asyncio.sleep(PAUSE_S)
+                consumer.stop()
+                await running
+            await consumer.close()
+        async with stores.open() as fresh:
+            for topic in ("orders", "audit", "invoices"):
+                assert sorted(await stores.read(fresh, topic)) == sorted(sent.committed)
 
     async def bounded() -> None:
         async with asyncio.timeout(PATIENCE_S):
