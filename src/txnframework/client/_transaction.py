@@ -158,7 +158,7 @@ class Transaction(TransactionPart):
     """
 
     _ends_with_block = False
-    """Whether nobody can repeat a commit that failed; the transaction is then aborted unless it is committed."""
+    """Whether no program can repeat a commit that failed; the transaction is then aborted unless it is committed."""
 
     def __init__(
         self, host: Host, retry: RetryPolicy, request: Begin, place: tuple[str, str], outlives_client: bool

@@ -25,8 +25,8 @@ from txnframework_sql.postgresql._errors import RetryableConflict
 from txnframework_sql.postgresql._payloads import channel_of
 from txnframework_sql.schema import VERSION_TABLE
 
-# Several processes may open a new database at the same time. No lock excludes them that any login could hold: whoever
-# creates a table or a function of the same name second waits for the first one, then fails, and looks again.
+# Several processes may open a new database at the same time. No lock excludes them that any login could hold: a process
+# that creates a table or a function of the same name second waits for the first one, then fails, and looks again.
 _ATTEMPTS_MAX = 8
 # Read from the catalog tables: to_regproc may return a result that was cached before the wait for the lock. Trusted
 # owners are the owner of the tables, this user, and superusers.
