@@ -17,8 +17,8 @@ class PostgresqlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
         int,
         Meta(
             ge=1,
-            description="The maximum number of connections of one process, without the one that listens and the one for"
-            " the heartbeats of its session.",
+            description="The maximum number of connections of one process, without those for notifications and the"
+            " one for the heartbeats of its session.",
         ),
     ] = 8
     connect_timeout_ms: Annotated[
@@ -74,8 +74,9 @@ class PostgresqlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
         int,
         Meta(
             ge=1,
-            description="How often the listening connection is checked. Without an answer for the same time, it is"
-            " replaced, and every watch is woken.",
+            description="How often the listening connection is checked, and a third of the watches is woken, in case"
+            " a process ended after a commit and before it notified the others. Without an answer for the same time,"
+            " the connection is replaced, and every watch is woken.",
         ),
     ] = 3_000
     reconnect_max_ms: Annotated[

@@ -135,6 +135,11 @@ class Watches:
         for watch in tuple(self._armed):
             watch.wake()
 
+    def wake_part(self, part: int, parts: int) -> None:
+        """Wake one of ``parts`` equal parts of the watches: changes may have been missed."""
+        for watch in tuple(self._armed)[part::parts]:
+            watch.wake()
+
     def remove(self, watch: Watch) -> None:
         """Remove a watch; an unknown one is ignored."""
         if watch in self._armed:

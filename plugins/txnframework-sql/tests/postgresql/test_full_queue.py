@@ -10,7 +10,6 @@ import asyncpg
 import pytest
 
 from txnframework.environment import SystemEnvironment
-from txnframework.errors import Unavailable
 from txnframework.model import Expect, Key, Put
 from txnframework_sql import MetadataOptions, open_metadata_store
 from txnframework_sql.testing.servers.postgresql import PostgresServer
@@ -26,8 +25,8 @@ def url() -> Iterator[str]:
         yield server.create_database("stores")
 
 
-def test_writes_are_refused_until_there_is_room(url: str) -> None:
-    """With a full queue a write raises Unavailable with the reason, and changes nothing."""
+def test_writes_go_on_while_it_is_full(url: str) -> None:
+    """With a full queue a write succeeds, and others are notified once there is room."""
 
     async def test() -> None:
         store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
@@ -40,13 +39,14 @@ def test_writes_are_refused_until_there_is_room(url: str) -> None:
                 with suppress(asyncpg.ProgramLimitExceededError):
                     while True:
                         await writer.execute(FILL)
-                with pytest.raises(Unavailable, match="full notification queue"):
-                    await store.put(Put(KEY, b"one", Expect.ABSENT))
-                assert await store.get(KEY) is None
+                await store.put(Put(KEY, b"one", Expect.ABSENT))
+                assert await store.get(KEY) is not None
+            heard = asyncio.Event()
+            await listener.add_listener(store.database.pool.channel, lambda *_: heard.set())
             # It takes what waits for it before it answers; to look for room makes it.
-            await listener.execute("SELECT 1")
-            assert await writer.fetchval("SELECT pg_notification_queue_usage()") == 0
-            await store.put(Put(KEY, b"one", Expect.ABSENT))
+            while not heard.is_set():
+                await listener.execute("SELECT 1")
+                await writer.fetchval("SELECT pg_notification_queue_usage()")
         await writer.close()
         await listener.close()
         await store.close()

@@ -12,8 +12,6 @@ from test_index_entries import require_in_step
 from txnframework.errors import VersionMismatch
 from txnframework.interfaces import IMetadataStore
 from txnframework.model import Expect, IndexEntry, IndexRange, Key, Put
-from txnframework_sql.postgresql._payloads import BYTES_MAX
-from txnframework_sql.postgresql._record_writes import SinglePuts
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -77,15 +75,6 @@ def test_watches_of_others(stores: Stores, padding: int) -> None:
                 await watch.changed()
 
     stores.run(test)
-
-
-def test_what_no_payload_holds() -> None:
-    """A change that is too long for a notification is left to the function, which wakes every watch."""
-    for entries in ENTRIES[:2]:
-        assert SinglePuts("channel").statement(Put(Key("/" * BYTES_MAX), b"", Expect.ABSENT, entries)) is None
-        assert (
-            SinglePuts("channel").statement(Put(Key("/" * (BYTES_MAX // 2)), b"", Expect.ABSENT, entries)) is not None
-        )
 
 
 def test_one_writer_at_a_time(stores: Stores) -> None:

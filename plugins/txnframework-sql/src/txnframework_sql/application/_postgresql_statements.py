@@ -46,7 +46,7 @@ WITH joined AS (
 SELECT joined.is_same, joined.is_kept, done.version, done.is_outermost
 FROM joined LEFT JOIN LATERAL (
     SELECT version, writer = pg_catalog.pg_current_xact_id()::xid AS is_outermost,
-        pg_catalog.pg_notify($14::text, $15::text), {_BOUND}
+        {_BOUND}
     FROM written
 ) done ON true
 """  # noqa: S608 - names of our own
@@ -55,5 +55,4 @@ IS_OUTERMOST = f"""
 SELECT r.xmin = pg_catalog.pg_current_xact_id()::xid FROM {SCHEMA}.records r
 WHERE r.path = $1::text AND r.partition = $2::text
 """  # noqa: S608 - a name of our own
-NOTIFY = "SELECT pg_catalog.pg_notify($1::text, payload) FROM pg_catalog.unnest($2::text[]) payload"
 NEW_NUMBER = f"SELECT pg_catalog.nextval('{SCHEMA}.{NUMBERS}')"

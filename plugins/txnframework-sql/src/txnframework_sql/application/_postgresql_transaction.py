@@ -26,13 +26,11 @@ from txnframework_sql.application._postgresql_statements import (
     IS_JOINED,
     IS_OUTERMOST,
     NEW_NUMBER,
-    NOTIFY,
     REPLACE,
 )
 from txnframework_sql.application._postgresql_store import JoinedStore
 from txnframework_sql.postgresql._connection import SCHEMA
 from txnframework_sql.postgresql._executor import prepare
-from txnframework_sql.postgresql._payloads import payloads
 from txnframework_sql.steps.record_writes import put_record
 from txnframework_sql.steps.records import encode_indexes
 from txnframework_sql.steps.statements import Change, NewNumber, RecordChange, Rows, Steps, Write, partition_of
@@ -133,7 +131,6 @@ class PostgresqlTransaction:
         """Write the header in one statement; versions are never reused, so its index entries before are known."""
         joined, after = self._joined, frozenset(write.indexes)
         change = RecordChange(write.key.path, partition_of(write.key), joined.before | after)
-        (payload,) = payloads((change,))
         rows = await self._execute(
             REPLACE,
             *joined.bounds,
@@ -141,7 +138,6 @@ class PostgresqlTransaction:
             *(write.expected, encode_indexes(joined.before)),
             *_columns(joined.before - after),
             *_columns(after - joined.before),
-            *(self._store.executor.pool.channel, payload),
         )
         is_same, is_kept, version, is_outermost = rows[0]
         self._require_kept(is_same, is_kept)
@@ -194,7 +190,6 @@ class PostgresqlTransaction:
         record = await self._perform(put_record(write), changes)
         is_outermost = (await self._execute(IS_OUTERMOST, *_at(write)))[0][0]
         self._check = None if is_outermost else self._find(write, record.version)
-        await self._execute(NOTIFY, self._store.executor.pool.channel, payloads(changes))
         self._changes = tuple(changes)
         return record.version
 

@@ -7,7 +7,7 @@ The layers, lowest first:
 * A ``_connection`` executes statements and transactions, and decides writes that got no reply; ``_setup`` connects,
   and ``_pooler`` checks that a pooler keeps sessions.
 * ``_pool`` lends connections. A process has one pool for each database.
-* ``_listener`` receives the changes of other processes as ``_payloads``.
+* ``_notifier`` sends the changes of this process as ``_payloads``, and ``_listener`` receives those of others.
 * ``_schema`` creates the tables, and the SQL functions in ``functions``.
 * ``_executor`` performs steps in transactions, and ``_leases`` renews a session over a connection of its own.
 * Frequent operations use their own statements, which simultaneous calls share (``_call_groups``): ``_records`` with

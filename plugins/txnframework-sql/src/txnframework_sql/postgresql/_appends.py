@@ -28,7 +28,6 @@ from txnframework_sql.postgresql._append_columns import (
     group_size,
 )
 from txnframework_sql.postgresql._executor import PostgresqlExecutor
-from txnframework_sql.postgresql._payloads import BYTES_MAX, PAYLOADS_MAX, payloads
 from txnframework_sql.postgresql._schema import APPEND_ENTRIES, APPEND_TO_LEDGERS
 from txnframework_sql.steps.ledgers import LedgerRef
 from txnframework_sql.steps.statements import LedgerChange
@@ -209,10 +208,6 @@ class Appends:
             *ledgers[2:],
             *others,
             waits,
-            self._pool.channel,
-            payloads(changes),
-            BYTES_MAX,
-            PAYLOADS_MAX,
         )
         try:
             rows = await self._pool.run(lambda connection: connection.write(APPEND_TO_LEDGERS.call, *arguments))
@@ -277,8 +272,6 @@ class Appends:
             group.now_ms,
             *self._limits(),
             *group.columns(),
-            self._pool.channel,
-            *payloads((LedgerChange(managed.id),)),
         )
         try:
             rows = await self._pool.run(lambda connection: connection.write(APPEND_ENTRIES.call, *arguments))

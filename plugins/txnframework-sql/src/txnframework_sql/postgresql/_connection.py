@@ -283,13 +283,14 @@ class UncertainWrites:
         self._remove(server, backend)
         return not is_being_ended
 
-    async def end(self, server: Server, connection: Connection) -> None:
+    async def end(self, server: Server, connection: Connection) -> bool:
         """
-        Return when every write of a lost connection has completed or can never complete.
+        Return when every write of a lost connection has completed or can never complete: whether there were any.
 
         :raises Unavailable: a backend cannot be ended yet; until it is, the outcome of its write is unknown.
         """
-        for backend in tuple(self._backends.get(server, ())):
+        backends = tuple(self._backends.get(server, ()))
+        for backend in backends:
             known = self._backends.get(server, {})
             if backend not in known:
                 continue  # it has replied, or another caller has ended it, during the wait for the previous one
@@ -301,6 +302,7 @@ class UncertainWrites:
                     " write; try again"
                 )
             self._remove(server, backend)
+        return bool(backends)
 
     def _remove(self, server: Server, backend: Backend) -> None:
         left = self._backends.get(server, {})

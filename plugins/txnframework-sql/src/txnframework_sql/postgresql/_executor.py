@@ -14,7 +14,6 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 from txnframework.errors import Closed
 from txnframework_sql.postgresql._connection import SCHEMA, Connection
-from txnframework_sql.postgresql._payloads import payloads
 from txnframework_sql.postgresql._pool import Pool
 from txnframework_sql.schema import NUMBERS
 from txnframework_sql.steps.statements import (
@@ -33,7 +32,6 @@ from txnframework_sql.steps.statements import (
 
 T = TypeVar("T")
 
-_NOTIFY = "SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload"
 _NEW_NUMBER = f"SELECT nextval('{SCHEMA}.{NUMBERS}')"
 _SKIP_NUMBERS = f"SELECT setval('{SCHEMA}.{NUMBERS}', GREATEST($1::bigint, nextval('{SCHEMA}.{NUMBERS}')))"
 _DIALECT = PostgresqlDialect()  # type: ignore[no-untyped-call]
@@ -80,10 +78,7 @@ class PostgresqlExecutor:
         async def do(connection: Connection) -> T:
             changes.clear()
             async with connection.transaction():
-                result = await _perform(connection, work(), changes)
-                if texts := payloads(changes):
-                    await connection.read(_NOTIFY, self.pool.channel, texts)
-                return result
+                return await _perform(connection, work(), changes)
 
         try:
             return await self.pool.run(do)
@@ -92,10 +87,11 @@ class PostgresqlExecutor:
             self.changed(tuple(changes))
 
     def changed(self, changes: tuple[Change, ...]) -> None:
-        """Report local changes to the observers immediately, without waiting for the database's notification."""
+        """Report changes of this process, after their commit, to its observers and to the other processes."""
         if changes:
             for observer in self._observers:
                 observer(changes)
+            self.pool.notifier.send(changes)
 
     def observe(self, observer: Observer) -> None:
         """Call ``observer`` after every commit of this process."""

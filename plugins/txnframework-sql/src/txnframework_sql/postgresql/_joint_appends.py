@@ -20,7 +20,6 @@ from txnframework_sql.postgresql._call_groups import CallGroups, LockWaits
 from txnframework_sql.postgresql._connection import Row
 from txnframework_sql.postgresql._executor import PostgresqlExecutor
 from txnframework_sql.postgresql._joint_columns import Answer, GroupableCall, JointGroup, calls_together
-from txnframework_sql.postgresql._payloads import BYTES_MAX, PAYLOADS_MAX, payloads
 from txnframework_sql.postgresql._record_writes import ATTEMPT_LOCK_WAIT_MS, LOCK_WAIT_MS, require_storable
 from txnframework_sql.postgresql._schema import APPEND_JOINTLY
 from txnframework_sql.steps import ledgers
@@ -97,10 +96,7 @@ class JointAppends:
         return [Unavailable(unanswered) if answer is None else answer for answer in answers]
 
     async def _send(self, group: JointGroup, lock_wait_ms: int) -> Row:
-        arguments = (
-            *group.columns(lock_wait_ms, self._limits),
-            *(self._pool.channel, payloads(group.ledger_changes()), BYTES_MAX, PAYLOADS_MAX),
-        )
+        arguments = group.columns(lock_wait_ms, self._limits)
         async with self._pool.append_slots:
             rows = await self._pool.run(lambda connection: connection.write(APPEND_JOINTLY.call, *arguments))
         return rows[0]

@@ -108,7 +108,7 @@ class JointGroup:
         self._shared = SharedAppend(tuple(self._groups.values()))
 
     def columns(self, lock_wait_ms: int, limits: Sequence[int]) -> tuple[object, ...]:
-        """Return the arguments of the function before its channel; ``limits`` begin with entries, bytes."""
+        """Return the arguments of the function; ``limits`` begin with entries, bytes."""
         ledgers, (*others, _) = self._shared.columns()
         # An empty ledger takes any call, and is full then.
         entries_max = max(limits[0], 1 + max(ledgers[2], default=0))

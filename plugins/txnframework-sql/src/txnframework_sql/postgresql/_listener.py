@@ -25,6 +25,7 @@ _FIRST_PAUSE_MS = 20
 _DRIVERS_TIMEOUT_S = 86_400
 # If more notifications than this arrive together, they are not compared: every watch is woken.
 _RECEIVED_MAX = 64
+_PARTS = 3
 
 
 class Subscriber(Protocol):
@@ -40,6 +41,9 @@ class Subscriber(Protocol):
     def wake_all(self) -> None:
         """Wake every watch: the missed changes are unknown."""
 
+    def wake_part(self, part: int, parts: int) -> None:
+        """Wake one of ``parts`` equal parts of the watches."""
+
 
 class Listener:
     """
@@ -48,6 +52,9 @@ class Listener:
     PostgreSQL delivers a notification after its commit, to all sessions whose LISTEN was committed before. So a watch
     that is armed once LISTEN is active, and reads after that, misses nothing. No reader asks for "everything after the
     last number that I saw", because numbers are given before commits, and in another order.
+
+    A process may end between its commit and its notification. So each heartbeat also wakes a part of the watches, and
+    all of them in ``_PARTS`` heartbeats.
 
     After a loss of the connection, LISTEN is sent first and then every watch is woken, because notifications may have
     been lost. A heartbeat without a reply detects a connection whose server has vanished.
@@ -198,9 +205,14 @@ class Listener:
     async def _heartbeat_until(self, lost: asyncio.Event) -> bool:
         """Return, when the connection is lost, whether a heartbeat was ever answered."""
         has_answered = False
+        # Not the same part in all processes at the same time.
+        part = self._environment.random_bits(8)
         while not lost.is_set():
             await _first_of(self._environment.sleep(self._options.heartbeat_ms), lost.wait())
             if not lost.is_set():
+                part += 1
+                for subscriber in tuple(self._subscribers):
+                    subscriber.wake_part(part % _PARTS, _PARTS)
                 try:
                     await self.heartbeat()
                 except TxnFrameworkError:

@@ -1,9 +1,8 @@
 """
 The content of a notification: the records and ledgers that a commit changed, for the watches that must read again.
 
-A payload is a hint that decides nothing: any login of the database may send one. It is a JSON list, so that SQL
-functions can write it too. A whole number in it is the managed ledger of that id. A list ``[path, partition, entries,
-...]`` is a record.
+A payload is a hint that decides nothing: any login of the database may send one. It is a JSON list. A whole number in
+it is the managed ledger of that id. A list ``[path, partition, entries, ...]`` is a record.
 
 ``partition`` may be null if it equals the path. Each ``entries`` is null or a list of ``[index name, index key in
 hex]``, in the form stored in the record. They are the index entries before the change, and those after it. A payload
@@ -27,7 +26,7 @@ BYTES_MAX = 7_999
 """The longest payload that PostgreSQL takes."""
 
 PAYLOADS_MAX = 8
-"""The maximum number of payloads of one commit; more are replaced by one that wakes every watch."""
+"""The maximum number of payloads of one notification; more are replaced by one that wakes every watch."""
 
 _Pairs = list[tuple[str, str]]
 
@@ -43,7 +42,7 @@ def channel_of(token: str, schema: str) -> str:
 
 
 def payloads(changes: Iterable[Change]) -> list[str]:
-    """Return the payloads to notify of changes, in the transaction that makes them."""
+    """Return the payloads to notify of changes."""
     texts = [_text(change) for change in dict.fromkeys(changes)]
     found = list(_joined(texts)) if all(len(text.encode()) <= BYTES_MAX - 2 for text in texts) else [ANYTHING_CHANGED]
     return found if len(found) <= PAYLOADS_MAX else [ANYTHING_CHANGED]

@@ -14,13 +14,14 @@ import asyncpg
 import msgspec
 
 from txnframework.environment import Environment
-from txnframework.errors import Closed, Unavailable
+from txnframework.errors import Closed, OutcomeUnknown, Unavailable
 from txnframework.runtime.backoff import Backoff
 from txnframework.runtime.tasks import start_task
 from txnframework_sql._options import PostgresqlOptions
 from txnframework_sql.postgresql._connection import Connection, Driver, Row, uncertain_writes
 from txnframework_sql.postgresql._errors import POSTGRESQL_ERRORS, RetryableConflict
 from txnframework_sql.postgresql._listener import Listener
+from txnframework_sql.postgresql._notifier import Notifier
 from txnframework_sql.postgresql._server import Server
 from txnframework_sql.postgresql._setup import connect
 
@@ -79,6 +80,9 @@ class Pool:
         self._process = os.getpid()
         self.listener = Listener(self.connect, server.shown_url, environment, options)
         """Receives notifications of other processes' commits; closed with the pool."""
+        own = Notifier(self._connect_apart, lambda: self.channel, environment, options)
+        self.notifier: Notifier = own if source is None else source.notifier
+        """Notifies other processes of commits; closed with the pool that made it."""
         self.append_slots = asyncio.Semaphore(max(1, options.connections_max - 1))
         """
         Held by appends while they use a connection.
@@ -179,6 +183,9 @@ class Pool:
             except RetryableConflict as error:
                 if attempt == self._options.retries_max:
                     raise error.final_error from error
+            except OutcomeUnknown:
+                self.notifier.send_anything()
+                raise
         raise AssertionError("unreachable")
 
     async def connect(self, **arguments: Any) -> Connection:
@@ -188,6 +195,10 @@ class Pool:
         A server that stops answering is logged once, and so is its return: a caller that only waits would not notice.
         """
         self.require_open()
+        return await self._connect_apart(**arguments)
+
+    async def _connect_apart(self, **arguments: Any) -> Connection:
+        """Return a connection outside the pool, also while the pool is closing; for the notifier."""
         try:
             connection = await connect(self.server, self._options, self._checked, **arguments)
         except Unavailable as error:
@@ -215,6 +226,8 @@ class Pool:
         await self.listener.close()
         # Each statement ends by its timeout.
         await self._has_no_users.wait()
+        if self._source is self:
+            await self.notifier.close()
         while self._unused:
             await self._release(self._unused.pop())
         if self._pool is not None:
@@ -281,8 +294,9 @@ class Pool:
             silent_s = self._loop.time() - connection.last_used_s
             if connection.last_used_s and silent_s > self._options.keepalive_idle_s:
                 await connection.ping(self._options.keepalive_interval_s * self._options.keepalive_count)
-            if uncertain_writes.are_there and not connection.is_lost:
-                await uncertain_writes.end(self.server, connection)
+            is_asked = uncertain_writes.are_there and not connection.is_lost
+            if is_asked and await uncertain_writes.end(self.server, connection):
+                self.notifier.send_anything()
         except BaseException:
             connection.terminate()
             raise
@@ -316,6 +330,8 @@ class Pool:
         try:
             await connection.settle()
             is_decided = was_in_doubt and not connection.is_in_doubt
+            if is_decided:
+                self.notifier.send_anything()
             if is_decided and not uncertain_writes.settle(self.server, connection.backend):
                 connection.terminate()
             await self._release(lent)

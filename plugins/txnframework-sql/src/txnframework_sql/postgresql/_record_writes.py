@@ -17,12 +17,9 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 from txnframework.errors import InvalidInput, TxnFrameworkError, VersionMismatch
 from txnframework.model import Check, Delete, Expect, Expected, IndexEntry, Key, Put, PutSequential, Record
 from txnframework_sql.postgresql._connection import SCHEMA
-from txnframework_sql.postgresql._payloads import BYTES_MAX, PAYLOADS_MAX
 from txnframework_sql.schema import NUMBERS
 from txnframework_sql.steps.records import decode_indexes, encode_indexes
 from txnframework_sql.steps.statements import RecordChange, partition_of
@@ -64,14 +61,9 @@ class BatchGroup:
             self._steps += [(number, step) for step in batches[number]]
             self._ends.append(len(self._steps))
 
-    def columns(self, channel: str) -> tuple[object, ...]:
-        """Return the arguments of the function; ``channel`` is the channel on which the changes are notified."""
-        return (
-            self._ends,
-            *self.step_columns(),
-            *self._locks(),
-            *(channel, BYTES_MAX, PAYLOADS_MAX, self._lock_wait_ms),
-        )
+    def columns(self) -> tuple[object, ...]:
+        """Return the arguments of the function."""
+        return self._ends, *self.step_columns(), *self._locks(), self._lock_wait_ms
 
     def step_columns(self) -> tuple[list[Any], ...]:
         """Return the columns of the steps."""
@@ -196,23 +188,23 @@ WITH made AS (
     INSERT INTO {SCHEMA}.index_entries (index_name, key, path, partition)
     SELECT added.name, added.key, $1, $2 FROM made, unnest($5::text[], $6::bytea[]) AS added (name, key)
 )
-SELECT version, pg_notify($7, $8) FROM made
+SELECT version FROM made
 """  # noqa: S608 - a name of our own
 _REPLACED = f"""
 WITH bounded AS MATERIALIZED (
-    SELECT set_config('lock_timeout', $13, true)
+    SELECT set_config('lock_timeout', $11, true)
 ), written AS (
     UPDATE {SCHEMA}.records SET version = nextval('{SCHEMA}.{NUMBERS}'), indexes = $4, value = $3
     FROM bounded
-    WHERE path = $1 AND partition = $2 AND version = $9 AND indexes IS NOT DISTINCT FROM $10 RETURNING version
+    WHERE path = $1 AND partition = $2 AND version = $7 AND indexes IS NOT DISTINCT FROM $8 RETURNING version
 ), removed AS (
-    DELETE FROM {SCHEMA}.index_entries e USING written, unnest($11::text[], $12::bytea[]) AS removed (name, key)
+    DELETE FROM {SCHEMA}.index_entries e USING written, unnest($9::text[], $10::bytea[]) AS removed (name, key)
     WHERE e.index_name = removed.name AND e.key = removed.key AND e.path = $1 AND e.partition = $2
 ), added AS (
     INSERT INTO {SCHEMA}.index_entries (index_name, key, path, partition)
     SELECT added.name, added.key, $1, $2 FROM written, unnest($5::text[], $6::bytea[]) AS added (name, key)
 )
-SELECT version, pg_notify($7, $8) FROM written
+SELECT version FROM written
 """  # noqa: S608 - a name of our own
 
 _Entries = frozenset[IndexEntry]
@@ -237,8 +229,7 @@ class SinglePuts:
     :param lock_wait_ms: how long a statement waits for the lock of its record.
     """
 
-    def __init__(self, channel: str, lock_wait_ms: int = LOCK_WAIT_MS) -> None:
-        self._channel = channel
+    def __init__(self, lock_wait_ms: int = LOCK_WAIT_MS) -> None:
         self._lock_wait_ms = str(lock_wait_ms)
         self._known: OrderedDict[tuple[str, str], tuple[int, _Entries]] = OrderedDict()
 
@@ -256,12 +247,7 @@ class SinglePuts:
             elif after:
                 return None
         before_list, after_list = encode_indexes(before), encode_indexes(after)
-        start = msgspec.json.encode((path, None if partition == path else partition)).decode()[:-1]
-        # The entries before and after are separate lists, as in the function's notifications.
-        payload = f"[{start},{before_list or 'null'},{after_list or 'null'}]]"
-        if len(payload.encode()) > BYTES_MAX:
-            return None
-        arguments = (path, partition, bytes(put.value), after_list, *_columns(after - before), self._channel, payload)
+        arguments = (path, partition, bytes(put.value), after_list, *_columns(after - before))
         if is_new:
             return SinglePut(put, before, after, _MADE, arguments)
         more = (put.expected, before_list, *_columns(before - after), self._lock_wait_ms)

@@ -73,7 +73,7 @@ class PostgresqlRecords:
         self._shown_url = executor.shown_url
         # No longer than the options allow: it must not be the longer wait of the two.
         self._lock_wait_ms = min(LOCK_WAIT_MS, options.lock_timeout_ms)
-        self._single_puts = SinglePuts(self._pool.channel, self._lock_wait_ms)
+        self._single_puts = SinglePuts(self._lock_wait_ms)
         self._writes: CallGroups[Steps, tuple[Record, ...]] = CallGroups(
             self._apply,
             lock=LockWaits(self._apply_soon, self._apply_late),
@@ -156,7 +156,7 @@ class PostgresqlRecords:
         return await self._apply_group(BatchGroup(batches))
 
     async def _apply_group(self, group: BatchGroup) -> list[Answer]:
-        columns = group.columns(self._pool.channel)
+        columns = group.columns()
         rows = await self._pool.run(lambda connection: connection.write(APPLY_BATCHES.call, *columns))
         answers, changes = group.answers(tuple(row) for row in rows)
         self._executor.changed(tuple(changes))

@@ -152,7 +152,7 @@ def test_a_cancelled_caller(wire: Any, act: Callable[[Connection], Awaitable[Non
                 await task
             async with connections.lend() as connection:
                 assert connection.backend.pid == pid
-                assert await wire.ask(BUSY) == 0
+                assert await wire.ask(f"{BUSY} AND pid = {pid}") == 0
                 async with connection.transaction():
                     await connection.write("LOCK TABLE public.kept NOWAIT")
 

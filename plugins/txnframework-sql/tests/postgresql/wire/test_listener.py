@@ -38,6 +38,7 @@ class Heard:
     def __init__(self) -> None:
         self.changes: list[Change] = []
         self.woken = 0
+        self.parts: list[tuple[int, int]] = []
         self.armed: list[object] = [self]
 
     def wake(self, changes: Collection[Change]) -> None:
@@ -45,6 +46,9 @@ class Heard:
 
     def wake_all(self) -> None:
         self.woken += 1
+
+    def wake_part(self, part: int, parts: int) -> None:
+        self.parts.append((part, parts))
 
 
 @asynccontextmanager
@@ -224,6 +228,21 @@ def test_ended_by_the_server(wire: Any) -> None:
             await notify(wire, "[1]")
             await listener.heartbeat()
             assert heard.changes == [LedgerChange(1)]
+
+    wire.run(test)
+
+
+def test_commits_that_nobody_notifies(wire: Any) -> None:
+    """Heartbeats wake every watch in turn, in case a process ended between its commit and its notification."""
+
+    async def test() -> None:
+        environment = VirtualEnvironment()
+        async with listening(wire, environment, SOON_MS) as (_, _, _, heard):
+            while len(heard.parts) < 3:
+                await environment.advance(SOON_MS)
+                await asyncio.sleep(0.001)
+            assert sorted(heard.parts[:3]) == [(0, 3), (1, 3), (2, 3)]
+            assert heard.woken == 0
 
     wire.run(test)
 

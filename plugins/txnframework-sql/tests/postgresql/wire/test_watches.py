@@ -100,6 +100,30 @@ def test_a_watch_brings_nothing_along(wire: Any, url: str) -> None:
     asyncio.run(test())
 
 
+def test_a_commit_that_nobody_notifies(wire: Any, url: str) -> None:
+    """A commit of a process that ended before it notified others is seen within three heartbeats."""
+
+    async def test() -> None:
+        environment, options = VirtualEnvironment(), MetadataOptions(share_connection=False)
+        store = await open_metadata_store(url, environment, options)
+        raw = await asyncpg.connect(url)
+        await raw.execute("INSERT INTO records (path, partition, version, value) VALUES ('/g/1', '/g/1', 1, 'a')")
+        watch = await store.watch(Key("/g/1"))
+        while not await is_asleep(watch):
+            pass
+        begun_ms = environment.monotonic_ms()
+        await raw.execute("UPDATE records SET version = 2, value = 'b' WHERE path = '/g/1'")
+        waiting = asyncio.ensure_future(watch.changed())
+        while not waiting.done():
+            await environment.advance(100)
+            await asyncio.sleep(0.001)
+        assert environment.monotonic_ms() - begun_ms <= 4 * options.heartbeat_ms
+        await raw.close()
+        await store.close()
+
+    asyncio.run(test())
+
+
 def test_own_commits_do_not_wait_for_the_server(wire: Any, url: str) -> None:
     """A write wakes the watches of its own store by the time it is confirmed, without a notification."""
 

@@ -13,8 +13,6 @@
 --   a producer: lowest (its first sequence), added (the number of its sequences)
 --   a call and a coordinator: number_ends (the call's end), coordinators, numbers
 --
--- ``payload`` is sent as the notification; see _payloads.py.
---
 -- Answers:
 --   'appended', with the position of the first entry and the number of appended entries. The call that fills a ledger
 --     closes it; the following calls are not appended.
@@ -27,8 +25,7 @@ CREATE FUNCTION schema_of_store.{name}(
     at_entries bigint[], at_producers bigint[], firsts bigint[], lasts bigint[], txns text[], branches bigint[],
     sequences_through bigint[],
     producers text[], lowest bigint[], added bigint[],
-    number_ends bigint[], coordinators bigint[], numbers text[],
-    channel text, payload text
+    number_ends bigint[], coordinators bigint[], numbers text[]
 ) RETURNS TABLE (
     answer text, ledger_id bigint, entry_id bigint, entries bigint,
     at_entry bigint, copy_first bigint, copy_last bigint, copy_txn text, copy_branch bigint
@@ -155,7 +152,6 @@ BEGIN
             WHERE m.id = of_managed_id;
     END IF;
 
-    PERFORM pg_notify(channel, payload);
     answer := 'appended';
     ledger_id := managed.open_ledger_id;
     entry_id := totals.entries;

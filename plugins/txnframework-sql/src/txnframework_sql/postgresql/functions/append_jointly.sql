@@ -35,8 +35,7 @@ CREATE FUNCTION schema_of_store.{name}(
     copy_ledgers bigint[], copy_numbers bigint[], copy_producers bigint[], names text[], firsts bigint[],
     lasts bigint[], txns text[], branches bigint[], sequences_through bigint[],
     producer_ledgers bigint[], producers text[], lowest bigint[], added bigint[],
-    number_ledgers bigint[], coordinators bigint[], numbers text[],
-    channel text, payloads text[], payload_bytes_max bigint, payloads_max bigint
+    number_ledgers bigint[], coordinators bigint[], numbers text[]
 ) RETURNS TABLE (
     refused bigint[], versions bigint[], befores text[], taken bigint[], taken_paths text[], taken_partitions text[],
     taken_versions bigint[], ledger_ids bigint[], entry_ids bigint[]
@@ -52,10 +51,7 @@ DECLARE
     has_new boolean := false;
     -- The places of the steps whose records were created only for their locks.
     placeholders bigint[] := '{}';
-    change text;
-    changes text[];
-    payload text := '';
-    is_too_long boolean := false;
+    path text;
 BEGIN
     IF lock_wait_ms > 0 THEN
         PERFORM set_config('lock_timeout', lock_wait_ms::text, true);
@@ -160,12 +156,12 @@ BEGIN
             CONTINUE WHEN kinds[place] <> 2;
             LOOP
                 actual := nextval('schema_of_store.txnframework_numbers');
-                change := paths[place] || '/' || lpad(actual::text, 20, '0');
+                path := paths[place] || '/' || lpad(actual::text, 20, '0');
                 INSERT INTO schema_of_store.records AS r (path, partition, version, indexes, value)
-                    VALUES (change, partitions[place], actual, lists[place], contents[place]) ON CONFLICT DO NOTHING;
+                    VALUES (path, partitions[place], actual, lists[place], contents[place]) ON CONFLICT DO NOTHING;
                 EXIT WHEN FOUND;
             END LOOP;
-            paths[place] := change;
+            paths[place] := path;
             versions[place] := actual;
             has_new := has_new OR lists[place] IS NOT NULL;
         END LOOP;
@@ -185,7 +181,7 @@ BEGIN
                 sizes, sizes_bytes, sizes_messages, entry_ledgers, entry_numbers, datas, messages_through,
                 copy_ledgers, copy_numbers, copy_producers, names, firsts, lasts, txns, branches, sequences_through,
                 producer_ledgers, producers, lowest, added, number_ledgers, coordinators, numbers,
-                '{}', false, channel, '{}', payload_bytes_max, payloads_max
+                '{}', false
             ) AS a;
         END IF;
         IF 0 = ANY (ledger_ids) THEN
@@ -195,30 +191,6 @@ BEGIN
         RETURN NEXT;
         RETURN;
     END;
-
-    -- As apply_batches does.
-    SELECT array_agg(
-            '[' || to_json(s.path) || ','
-            || CASE WHEN s.partition = s.path THEN 'null' ELSE to_json(s.partition)::text END || ','
-            || coalesce(s.before, 'null') || ',' || coalesce(s.list, 'null') || ']'
-        ) INTO changes
-        FROM unnest(paths, partitions, lists, versions, befores) AS s (path, partition, list, version, before)
-        WHERE s.version IS NOT NULL;
-    FOREACH change IN ARRAY coalesce(changes, '{}') LOOP
-        is_too_long := is_too_long OR octet_length(change) + 2 > payload_bytes_max;
-        IF payload <> '' AND octet_length(payload) + octet_length(change) + 3 > payload_bytes_max THEN
-            payloads := payloads || ('[' || payload || ']');
-            payload := '';
-        END IF;
-        payload := CASE WHEN payload = '' THEN change ELSE payload || ',' || change END;
-    END LOOP;
-    IF payload <> '' THEN
-        payloads := payloads || ('[' || payload || ']');
-    END IF;
-    IF is_too_long OR cardinality(payloads) > payloads_max THEN
-        payloads := ARRAY['*'];
-    END IF;
-    PERFORM pg_notify(channel, p.payload) FROM unnest(payloads) AS p (payload);
     RETURN NEXT;
 END
 $function$

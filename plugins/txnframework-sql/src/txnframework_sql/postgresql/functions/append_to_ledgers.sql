@@ -23,8 +23,6 @@
 -- JSON 9 before the ledger, 10 between ledger and position, and 11 after the position. It is one array, because each
 -- array that a function takes costs some microseconds, also an empty one.
 --
--- ``payloads`` are sent as notifications, and others for the operations' records; see _payloads.py.
---
 -- Answers:
 --   the position of each ledger's first entry; ledger id 0: nothing was appended to it
 --   for each write operation: the version of its header (NULL: locked by another transaction, or absent), the number of
@@ -38,7 +36,7 @@ CREATE FUNCTION schema_of_store.{name}(
     lasts bigint[], txns text[], branches bigint[], sequences_through bigint[],
     producer_ledgers bigint[], producers text[], lowest bigint[], added bigint[],
     number_ledgers bigint[], coordinators bigint[], numbers text[],
-    intents text[], waits boolean, channel text, payloads text[], payload_bytes_max bigint, payloads_max bigint
+    intents text[], waits boolean
 ) RETURNS TABLE (
     ledger_ids bigint[], entry_ids bigint[], found_versions bigint[], record_numbers bigint[], afters text[]
 ) LANGUAGE plpgsql
@@ -56,9 +54,6 @@ DECLARE
     at bigint;
     refused bigint[];
     paths text[];
-    change text;
-    payload text := '';
-    is_too_long boolean := false;
 BEGIN
     IF cardinality(intents) > 0 THEN
         -- Until the commit, no other transaction changes these headers: the check of an operation holds as long.
@@ -207,28 +202,7 @@ BEGIN
             FROM generate_subscripts(intents, 1) AS i (at)
             CROSS JOIN LATERAL jsonb_array_elements(intents[i.at][8]::jsonb) AS e (pair)
             WHERE record_numbers[i.at] IS NOT NULL;
-        -- As apply_batches does.
-        FOR place IN 1 .. cardinality(paths) LOOP
-            CONTINUE WHEN record_numbers[place] IS NULL;
-            change := '[' || to_json(paths[place]) || ','
-                || CASE WHEN intents[place][7] = paths[place] THEN 'null' ELSE to_json(intents[place][7])::text END
-                || ',null,' || coalesce(intents[place][8], 'null') || ']';
-            is_too_long := is_too_long OR octet_length(change) + 2 > payload_bytes_max;
-            IF payload <> '' AND octet_length(payload) + octet_length(change) + 3 > payload_bytes_max THEN
-                payloads := payloads || ('[' || payload || ']');
-                payload := '';
-            END IF;
-            payload := CASE WHEN payload = '' THEN change ELSE payload || ',' || change END;
-        END LOOP;
-        IF payload <> '' THEN
-            payloads := payloads || ('[' || payload || ']');
-        END IF;
-        IF is_too_long OR cardinality(payloads) > payloads_max THEN
-            payloads := ARRAY['*'];
-        END IF;
     END IF;
-
-    PERFORM pg_notify(channel, p.payload) FROM unnest(payloads) AS p (payload);
     RETURN NEXT;
 END
 $function$

@@ -20,12 +20,12 @@
 -- lock_wait_ms: how long to wait for a lock; 0: as long as the connection's setting says.
 --
 -- Answers: for each step that wrote, the new version and the index entries that the record had before. For each refused
--- batch, its first step whose expectation was not met, with the stored version. Changes are notified; see _payloads.py.
+-- batch, its first step whose expectation was not met, with the stored version.
 CREATE FUNCTION schema_of_store.{name}(
     ends bigint[],
     kinds bigint[], paths text[], partitions text[], expecteds bigint[], lists text[], contents bytea[],
     lock_paths text[], lock_partitions text[], lock_writes boolean[], lock_makes boolean[],
-    channel text, payload_bytes_max bigint, payloads_max bigint, lock_wait_ms bigint
+    lock_wait_ms bigint
 ) RETURNS TABLE (step bigint, is_met boolean, version bigint, list_before text) LANGUAGE plpgsql AS $function$
 #variable_conflict use_column
 DECLARE
@@ -44,10 +44,6 @@ DECLARE
     mades bigint[];
     list jsonb;
     pair jsonb;
-    change text;
-    is_too_long boolean := false;
-    payload text := '';
-    payloads text[] := '{}';
 BEGIN
     IF lock_wait_ms > 0 THEN
         PERFORM set_config('lock_timeout', lock_wait_ms::text, true);
@@ -199,15 +195,6 @@ BEGIN
             version := actual;
             list_before := befores[place];
             RETURN NEXT;
-            change := '[' || to_json(paths[place]) || ','
-                || CASE WHEN partitions[place] = paths[place] THEN 'null' ELSE to_json(partitions[place])::text END || ','
-                || coalesce(befores[place], 'null') || ',' || coalesce(lists[place], 'null') || ']';
-            is_too_long := is_too_long OR octet_length(change) + 2 > payload_bytes_max;
-            IF payload <> '' AND octet_length(payload) + octet_length(change) + 3 > payload_bytes_max THEN
-                payloads := payloads || ('[' || payload || ']');
-                payload := '';
-            END IF;
-            payload := CASE WHEN payload = '' THEN change ELSE payload || ',' || change END;
         END LOOP;
         batch_start := batch_end + 1;
     END LOOP;
@@ -217,15 +204,5 @@ BEGIN
                 WHERE r.path = lock_paths[place] AND r.partition = lock_partitions[place] AND r.version = -1;
         END LOOP;
     END IF;
-
-    IF payload <> '' THEN
-        payloads := payloads || ('[' || payload || ']');
-    END IF;
-    IF is_too_long OR cardinality(payloads) > payloads_max THEN
-        payloads := ARRAY['*'];
-    END IF;
-    FOREACH change IN ARRAY payloads LOOP
-        PERFORM pg_notify(channel, change);
-    END LOOP;
 END
 $function$;
