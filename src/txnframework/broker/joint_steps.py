@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 
 from txnframework.broker.observers import Superseded
-from txnframework.errors import Closed, Conflict, InvalidInput, NotFound, Unavailable
+from txnframework.errors import (
+    Closed,
+    Conflict,
+    InvalidInput,
+    NotFound,
+    OutcomeUnknown,
+    TxnFrameworkError,
+    Unavailable,
+)
 from txnframework.interfaces import IJointCoordinator, IJointPendingAcks, IObserver
 from txnframework.model.acks import AckRequest
 from txnframework.model.colocated import LedgerAppend
@@ -145,10 +153,20 @@ async def _commit(waiting: Sequence[WaitingTransaction]) -> None:
         done = await waiting[0].coordinator.commit_jointly(JointCommit(transactions, _joined(waiting), acks))
         cursors = done.cursors
     finally:
-        for (store, planned), written in zip(plans, cursors or [None] * len(plans), strict=True):
-            await store.finish_joint(planned, written)
+        await _finish(plans, cursors)
     if done.positions is not None:
         _divide(waiting, done.positions)
+
+
+async def _finish(plans: Sequence[tuple[IJointPendingAcks, JointAck]], cursors: Sequence[Record | None] | None) -> None:
+    """End each plan, also after an error: a plan that is not ended holds up its subscription for ever."""
+    try:
+        async with AsyncExitStack() as ends:
+            for (store, planned), written in zip(plans, cursors or [None] * len(plans), strict=True):
+                ends.push_async_callback(store.finish_joint, planned, written)
+    except TxnFrameworkError as error:
+        # Other errors would let the usual steps follow, and store everything a second time.
+        raise OutcomeUnknown(f"a step may be committed, and the end of it could not be noted: {error}") from error
 
 
 def _by_cursor(

@@ -57,6 +57,21 @@ class ClosedAcks:
         raise Closed("the pending acknowledgments were closed")
 
 
+class UnfinishedAcks:
+    """Acknowledgments whose plans are made, and fail when they are to end."""
+
+    def __init__(self, segment: str, ended: list[str]) -> None:
+        self.segment, self.subscription = segment, "billing"
+        self._ended = ended
+
+    async def plan_joint(self, requests: tuple[AckRequest, ...]) -> Any:
+        return self
+
+    async def finish_joint(self, planned: Any, written: Any) -> None:
+        self._ended.append(self.segment)
+        raise Closed("the dispatch was closed")
+
+
 def transaction(coordinator: Any, number: int, *ledgers: str, acks: Any = None) -> WaitingTransaction:
     appends = tuple(LedgerAppend(ledger, (Append(b"%d" % number),)) for ledger in ledgers)
     txn_id = TxnID(0, number)
@@ -121,6 +136,24 @@ def test_a_lease_that_is_lost_before_the_step() -> None:
         outcomes = await committed(coordinator, *waiting)
         assert [type(one) for one in outcomes] == [type(None), type(None), Superseded]
         assert coordinator.steps == [(1,), (2,)]
+
+    asyncio.run(work())
+
+
+def test_each_plan_is_ended() -> None:
+    """If the end of a plan fails, the others are ended, too, and the outcome is unknown: no usual steps may follow."""
+
+    async def work() -> None:
+        coordinator, ended = Coordinator(), list[str]()
+        coordinator.loses_replies = True
+        waiting = [transaction(coordinator, 1)]
+        waiting += [
+            transaction(coordinator, number, acks=UnfinishedAcks(name, ended)) for number, name in ((2, "s"), (3, "t"))
+        ]
+        outcomes = await committed(coordinator, *waiting)
+        assert [type(one) for one in outcomes] == [type(None), OutcomeUnknown, OutcomeUnknown]
+        assert coordinator.steps == [(1,), (2, 3)]
+        assert sorted(ended) == ["s", "t"]
 
     asyncio.run(work())
 
