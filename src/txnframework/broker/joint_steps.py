@@ -159,7 +159,7 @@ async def _commit(waiting: Sequence[WaitingTransaction]) -> None:
 
 
 async def _finish(plans: Sequence[tuple[IJointPendingAcks, JointAck]], cursors: Sequence[Record | None] | None) -> None:
-    """End each plan, also after an error: a plan that is not ended holds up its subscription for ever."""
+    """End each plan, also after an error: a plan that is not ended holds up its subscription permanently."""
     try:
         async with AsyncExitStack() as ends:
             for (store, planned), written in zip(plans, cursors or [None] * len(plans), strict=True):
