@@ -80,7 +80,7 @@ def test_the_process_that_dispatches_a_segment_is_shown(cli: Any, shared: Stores
 
     async def while_consumed() -> None:
         async with shared.open() as client:
-            worker = f"worker-1 on {SystemEnvironment().process_name()} in {client.host.metadata.session}"
+            worker = f"worker-1 on {SystemEnvironment().process_name()} in {client.host.metadata.session} as exclusive"
             segment = (await client.layout("orders")).name_of(0)
             async with await client.consumer(segment, "billing", name="worker-1"):
                 assert await asyncio.to_thread(dispatchers) == {0: worker, 1: None}

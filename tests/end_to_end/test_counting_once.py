@@ -240,7 +240,7 @@ def test_what_was_done_before_anybody_saw_it_is_passed_over(stores: Stores) -> N
             consumer, _ = await joined(client, 1)
             while len(consumer._inbox._waiting) < 2:
                 await run_ready()
-            _, second, _ = consumer._inbox._waiting[0]
+            second = consumer._inbox._waiting[0].message
             await finish_elsewhere(elsewhere, second)
             await dispatch_of(consumer, second).refresh()
             third = await consumer.receive(timeout_ms=60_000)

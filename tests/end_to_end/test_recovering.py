@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from txnframework import Client, Isolation, State
-from txnframework.errors import Closed, CorruptEntry, LedgerNotFound, OutcomeUnknown, TxnFrameworkError, Unavailable
+from txnframework.errors import Closed, CorruptEntry, OutcomeUnknown, StoreMismatch, TxnFrameworkError, Unavailable
 from txnframework.model import Action, End
 from txnframework.testing.clock import VirtualEnvironment, run_ready
 from txnframework_memory import MemoryManagedLedger, MemoryMetadataStore
@@ -228,7 +228,7 @@ def test_what_cannot_be_opened_ends_with_its_cause(memory: Stores, user: Callabl
         async with memory.open() as client:
             await client.host.ledgers.delete(SEGMENT, None)
             for _ in range(2):
-                with pytest.raises(LedgerNotFound, match=SEGMENT):
+                with pytest.raises(StoreMismatch, match=SEGMENT):
                     await user(client)
 
     memory.run(work())

@@ -270,7 +270,8 @@ class PostgresMetadataHarness(
             await self.settle()
 
     async def cut(self, opened: IMetadataStore) -> None:
-        """Lose the next reply, then the connections."""
+        """Lose the next reply, then the connections; that of an earlier notification comes first."""
+        await self.settle()
         self._clients[opened].cut()
 
     async def restore(self, opened: IMetadataStore) -> None:
@@ -356,7 +357,8 @@ class PostgresLedgerHarness(
         await opened.close()
 
     async def cut(self, opened: ILedgerStore) -> None:
-        """Lose the next reply, then the connections."""
+        """Lose the next reply, then the connections; that of an earlier notification comes first."""
+        await self.settle()
         self._clients[opened].cut()
 
     async def restore(self, opened: ILedgerStore) -> None:
