@@ -166,28 +166,9 @@ def test_versions_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = [Installed("txnframework", "0.2.0"), Installed("txnframework-sql", "0.1.0")]
     installed += [Installed("txnframework-memory", "0.2.0"), Installed("other", "9")]
     monkeypatch.setattr(_doctor, "distributions", lambda: installed)
-    _, _, *found = _doctor.versions()
+    _, *found = _doctor.versions()
     assert {one.found: bool(one.remedy) for one in found} == {
         "txnframework 0.2.0": False,
         "txnframework-memory 0.2.0": False,
         "txnframework-sql 0.1.0": True,
     }
-
-
-@pytest.mark.parametrize(
-    ("version", "is_old"),
-    [
-        ((3, 40, 1), True),
-        ((3, 44, 6), False),
-        ((3, 50, 6), True),
-        ((3, 50, 7), False),
-        ((3, 51, 2), True),
-        ((3, 51, 3), False),
-        ((3, 53, 0), False),
-    ],
-)
-def test_an_old_sqlite_is_named(version: tuple[int, ...], is_old: bool) -> None:
-    """The version of SQLite is shown, and for those with a known defect in its log, what must not be done."""
-    note = _doctor.sqlite_note(version)
-    assert note.startswith(".".join(map(str, version)))
-    assert ("may damage a file" in note) == is_old

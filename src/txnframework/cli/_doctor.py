@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import platform
-import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -38,8 +37,6 @@ SHOWN_MAX = 10
 LEASES_MAX = LISTED_MAX = 1_000
 FUTURE_MS_MAX = 1 << 45
 """Transactions are listed also if their ages are negative, down to this one."""
-_SQLITE_FIXED = ((3, 44, 6), (3, 50, 7))
-"""The first releases of older branches in which a log that is reset during a checkpoint is repaired."""
 LEDGERS_MAX = 100
 """The most ledgers whose last entries are compared with this host's clock."""
 
@@ -89,20 +86,11 @@ def doctor(ctx: click.Context, loaded: LoadedPlugins, config: Path | None, outpu
 def versions() -> Iterator[Finding]:
     """Yield the versions of Python and of this project's distributions, which are released together."""
     yield Finding("Python", f"{platform.python_version()} ({sys.executable})")
-    yield Finding("SQLite", sqlite_note(sqlite3.sqlite_version_info))
     found = {one.name: one.version for one in distributions() if one.name.startswith("txnframework")}
     usual = Counter(found.values()).most_common(1)
     for name, version in sorted(found.items()):
         other = f"install one version of all distributions; most are {usual[0][0]}"
         yield Finding("version", f"{name} {version}", other if version != usual[0][0] else "")
-
-
-def sqlite_note(version: tuple[int, ...]) -> str:
-    """Return the version of SQLite that Python has, and whether it may damage a file that several programs write."""
-    shown = ".".join(map(str, version))
-    if version >= (3, 51, 3) or any(fixed <= version < (3, fixed[1] + 1) for fixed in _SQLITE_FIXED):
-        return shown
-    return f"{shown}; before 3.51.3, it may damage a file if other programs write their own tables to it, too"
 
 
 async def _of_stores(loaded: LoadedPlugins, settings: Config) -> list[Finding]:
