@@ -145,7 +145,7 @@ def test_topics_and_subscriptions(log_family: bool) -> None:
             await consumer.ack(await consumer.receive(), txn=txn)
             full = str((await client.layout(topic)).topic)
             row = text_of(await world.page("/subscriptions"))
-            assert re.search(r"billing \S*orders (≤ )?2 worker on \S+@\S+ \S+ 0 1", row), row
+            assert re.search(r"billing \S*orders (≤ )?2 worker on \S+@\S+ \S+ as exclusive 0 1", row), row
             shown = await world.page(f"/subscription?topic={quote(full, safe='')}&name=billing")
             assert f"/transaction?id={txn.id}" in shown
             assert "1 in" in text_of(shown)
