@@ -10,6 +10,7 @@ import pytest
 from txnframework.errors import Closed, OutcomeUnknown, Unavailable
 from txnframework.model import Ack, AckRequest, Branch, Position, ProcessedRange, TxnID
 from txnframework.runtime.call_groups import Answers, CallGroups
+from txnframework.runtime.tasks import start_task
 from txnframework.testing.clock import run_ready
 from txnframework_metadata.pending_acks.groups import ack_group_rules
 
@@ -120,7 +121,7 @@ def test_one_that_is_cancelled_before_its_turn_is_not_recorded() -> None:
         recorder = Recorder()
         recorder.go.set()
         groups = CallGroups(recorder.record, ack_group_rules(10))
-        one = asyncio.ensure_future(groups.add(request(0)))
+        one = start_task(groups.add(request(0)))
         await asyncio.sleep(0)
         one.cancel()
         await asyncio.wait([one])
