@@ -206,6 +206,31 @@ def test_a_failed_reading_is_told_to_who_waits_and_the_next_one_starts_afresh() 
     asyncio.run(main())
 
 
+def test_a_watch_that_is_armed_after_the_reading_failed_does_not_stay() -> None:
+    """The next reading would take it for its own, and wait for a ledger that does not grow."""
+
+    async def main() -> None:
+        process = await World().process()
+        buffer = await process.buffer()
+        await buffer.recover()
+        txn = await process.begin()
+        await process.send("a", branch_of(txn))
+        stop = process.wire.stop(step("watch", "/txn/"))
+        process.wire.refuse(step("get", "/txn/"))
+        failing = await waiting(buffer.advanced(Position(1, -1)))
+        stop.go.set()
+        with pytest.raises(Unavailable):
+            await failing
+        waits = await waiting(buffer.advanced(Position(1, -1)))
+        await process.commit(txn)
+        await run_ready(200)
+        assert waits.done()
+        assert await waits == Position(1, 0)
+        await buffer.close()
+
+    asyncio.run(main())
+
+
 def test_who_gives_up_waiting_leaves_nothing_behind() -> None:
     """Cancelling one does not disturb the others; closing fails those who still wait."""
 

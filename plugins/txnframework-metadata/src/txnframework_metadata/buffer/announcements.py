@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed
@@ -19,9 +18,6 @@ from txnframework.model.transactions import State, Transaction
 from txnframework.runtime.tasks import start_task
 from txnframework_metadata.buffer.segment_view import Following, SegmentView
 from txnframework_metadata.records.headers import ended_in_value
-
-if TYPE_CHECKING:
-    pass
 
 
 class WatchListener:

@@ -239,7 +239,12 @@ class SegmentView:
         await asyncio.sleep(0)
         # If arming the watch needs a request, the headers are read concurrently.
         followed = wanted[0] if watching.done() else None
-        _, found = await asyncio.gather(watching, self._headers(wanted))
+        try:
+            _, found = await asyncio.gather(watching, self._headers(wanted))
+        finally:
+            # A caller whose reading fails closes its watches, so none may be armed after this call.
+            if not watching.done():
+                await asyncio.wait({watching})
         # A missing header decides nothing yet: its intent may have been removed before it, or together with it.
         headers = {txn_id: header for txn_id, header in found.items() if header is not None}
         for branch in branches:
