@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from txnframework.errors import TxnFrameworkError, VersionMismatch
-from txnframework.model import Expect, IndexEntry, JointAppend, JointAppended, Key, Position, Put, PutSequential
+from txnframework.model import Expect, IndexEntry, JointAppend, JointAppended, Position, Put, PutSequential
 from txnframework_sql.postgresql._append_columns import AppendCall, LedgerGroup, PendingCall, SharedAppend, ascend
 from txnframework_sql.postgresql._connection import Row
 from txnframework_sql.postgresql._record_writes import BatchGroup, Step
 from txnframework_sql.steps.joint_appends import holds_one, ledger_of
 from txnframework_sql.steps.shared_reads import RecordId, record_id
-from txnframework_sql.steps.statements import Change, LedgerChange, RecordChange, partition_of
+from txnframework_sql.steps.statements import Change, LedgerChange, RecordChange, key_of, partition_of
 
 Answer = JointAppended | Exception
 
@@ -144,7 +144,7 @@ class JointGroup:
             for number, error in zip(self._stepping, errors, strict=True):
                 found[number] = error if isinstance(error, TxnFrameworkError) else None
             for place, path, partition, version in zip(*(column or () for column in taken), strict=True):
-                found[self._vacant[place - 1][0]] = VersionMismatch(Key(path, partition), version)
+                found[self._vacant[place - 1][0]] = VersionMismatch(key_of(path, partition), version)
             return found, []
         places = enumerate(zip(versions or (), befores or (), strict=True), 1)
         written, changed = self._batches.answers(

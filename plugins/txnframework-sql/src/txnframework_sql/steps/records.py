@@ -23,6 +23,7 @@ from txnframework_sql.schema import index_entries, records
 from txnframework_sql.steps.statements import (
     Row,
     Steps,
+    key_of,
     partition_of,
     row,
     rows,
@@ -144,4 +145,4 @@ def decode_indexes(key: Key, text: str | None) -> frozenset[IndexEntry]:
 
 def _record(row: Row) -> Record:
     path, partition, value, version = row[:4]
-    return Record(Key(path, "" if partition == path else partition), value, version)
+    return Record(key_of(path, partition), value, version)

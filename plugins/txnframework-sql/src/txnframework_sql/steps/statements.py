@@ -39,6 +39,11 @@ def partition_of(key: Key) -> str:
     return key.partition or key.path
 
 
+def key_of(path: str, partition: str) -> Key:
+    """Return the key of a stored record; see ``partition_of``."""
+    return Key(path, "" if partition == path else partition)
+
+
 def concerns(target: Target, change: Change) -> bool:
     """Return whether ``change`` wakes a watch on ``target``."""
     if isinstance(target, LedgerChange):

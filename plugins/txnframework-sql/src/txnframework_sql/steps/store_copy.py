@@ -16,7 +16,6 @@ from txnframework.model import (
     IndexPage,
     IndexRange,
     IndexReference,
-    Key,
     LedgerShape,
     LedgerSummary,
     Limit,
@@ -39,7 +38,7 @@ from txnframework_sql.schema import (
 from txnframework_sql.steps.appends import newest_copy, raise_transaction_number
 from txnframework_sql.steps.ledgers import end_of, find, find_id
 from txnframework_sql.steps.reads import messages_through, spans_of
-from txnframework_sql.steps.statements import Row, Steps, row, rows, write
+from txnframework_sql.steps.statements import Row, Steps, key_of, row, rows, write
 
 T = TypeVar("T")
 
@@ -242,8 +241,7 @@ def scan_lines(range_: IndexRange, items_max: int) -> Steps[IndexPage]:
         after = {"after_path": range_.after.path, "after_partition": range_.after.partition or range_.after.path}
         found = yield from rows(_LINES_AFTER, **bounds, **after)
     lines = tuple(
-        IndexReference(IndexEntry(range_.index, bytes(key)), Key(path, "" if partition == path else partition))
-        for key, path, partition in found
+        IndexReference(IndexEntry(range_.index, bytes(key)), key_of(path, partition)) for key, path, partition in found
     )
     if len(lines) < items_max:
         return IndexPage(lines)

@@ -136,14 +136,15 @@ class JointRefusalRules(JointRules):
         async with self._ledgers_and_records() as opened:
             elsewhere = (IndexEntry("suite-acks", b"\xff"), IndexEntry("other", b"k"))
             await opened.records.put(Put(Key("/other"), b"", Expect.ABSENT, elsewhere))
-            taken = await opened.records.put(Put(OLD, b"ack", Expect.ABSENT, (TAKEN,)))
             vacant = (IndexRange("suite-acks", b"a", b"k"), ACKS)
             request = JointAppend(opened.appends(Append(b"a")), opened.batch(), vacant)
-            with pytest.raises(VersionMismatch) as caught:
-                await opened.store.append_jointly(request)
-            assert (caught.value.key, caught.value.actual) == (OLD, taken)
-            await opened.require_nothing_written()
-            await opened.records.delete(OLD, taken)
+            for old in (OLD, Key("/without-partition")):
+                taken = await opened.records.put(Put(old, b"ack", Expect.ABSENT, (TAKEN,)))
+                with pytest.raises(VersionMismatch) as caught:
+                    await opened.store.append_jointly(request)
+                assert (caught.value.key, caught.value.actual) == (old, taken)
+                await opened.require_nothing_written()
+                await opened.records.delete(old, taken)
             await opened.store.append_jointly(request)
             assert [await read_all(ledger) for ledger in opened.ledgers] == [[b"a"]] * 3
 
