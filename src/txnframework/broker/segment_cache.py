@@ -97,13 +97,19 @@ class SegmentCache:
         return found
 
     @asynccontextmanager
-    async def visit(self, name: str, life: int | None = None) -> AsyncIterator[OpenSegment]:
-        """Yield the open segment, or open the segment for the duration of the block only; ``life``: see ``segment``."""
+    async def visit(
+        self, name: str, life: int | None = None, *, may_have_lost_end: bool = False
+    ) -> AsyncIterator[OpenSegment]:
+        """
+        Yield the open segment, or open the segment for the duration of the block only; ``life``: see ``segment``.
+
+        :param may_have_lost_end: open it even if it ends before an acknowledgment of it; nothing may be appended then.
+        """
         opened = self._segments.opened(name)
         if opened is not None and not (_may_be_outdated(opened, life) and await self._is_not_current(opened)):
             yield opened
             return
-        visited = await self._open(name)
+        visited = await self._open(name, may_have_lost_end=may_have_lost_end)
         try:
             yield visited
         finally:
@@ -145,8 +151,8 @@ class SegmentCache:
             for subscription in subscriptions:
                 last_first.push_async_callback(subscription.pending_acks.close)
 
-    async def _open(self, name: str) -> OpenSegment:
-        opened = await self._opener.segment(name)
+    async def _open(self, name: str, *, may_have_lost_end: bool = False) -> OpenSegment:
+        opened = await self._opener.segment(name, may_have_lost_end=may_have_lost_end)
         self._opened()
         return opened
 

@@ -98,9 +98,12 @@ class SegmentOpener:
         """
         return self.plugins_of(str(replace(topic, domain=TOPIC) if is_adopted else topic))
 
-    async def segment(self, name: str) -> OpenSegment:
+    async def segment(self, name: str, *, may_have_lost_end: bool = False) -> OpenSegment:
         """
         Open a segment and recover it.
+
+        :param may_have_lost_end: open it even if it ends before an acknowledgment of it, to read what is left. Nothing
+            may be appended then: it might get a position that is acknowledged already.
 
         :raises LedgerNotFound: the segment does not exist.
         :raises ConfigurationError: transactions of a family that does not serve the segment now wrote to it.
@@ -131,8 +134,8 @@ class SegmentOpener:
             formers = () if origin is None else origin.formers
             context_life = life if returns or formers else FIRST_LIFE
             settled = origin.families if origin is not None and is_adopted else ()
-            # Before anything is appended: it might get a position that is acknowledged already.
-            await verify_segment(self._context.metadata, ledger, owner)
+            if not may_have_lost_end:
+                await verify_segment(self._context.metadata, ledger, owner)
             buffer = await self._buffer(ledger, plugins, TopicFacts(str(topic), context_life, settled))
             await buffer.recover()
         except BaseException:

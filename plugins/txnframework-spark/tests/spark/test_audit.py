@@ -204,7 +204,7 @@ def test_a_healthy_deployment_passes_and_each_corruption_is_found(
         ("changed-copy", copied, 1, ""),
         ("missing-copy", copied, 2, ""),
         ("cursor-beyond-end", one, 50, ""),
-        ("missing-output", "topic://public/default/in", 0, ""),
+        ("missing-output", "topic://public/default/in", -1, ""),
         *(("changed-ledger", name, -1, "") for name in (lost, segment_of("damaged"), segment_of("stray"), out)),
     }
     # This store itself refuses to read where an entry is missing.

@@ -78,7 +78,7 @@ async def check_cursors(
         if segment not in ends or furthest <= ends[segment]:
             continue
         with suppress(LedgerNotFound):  # deleted since
-            async with host.segments.visit(segment) as opened:
+            async with host.segments.visit(segment, may_have_lost_end=True) as opened:
                 tail = await opened.ledger.tail()
             # A cursor moves from the end of a ledger to the position before the first entry of the next one.
             if furthest > tail.end:

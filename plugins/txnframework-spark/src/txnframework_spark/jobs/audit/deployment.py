@@ -123,7 +123,7 @@ async def _names(host: Host) -> AsyncIterator[str]:
 async def _load_segment(host: Host, name: str, found: Deployment) -> None:
     try:
         kept = await host.compaction.attempts.result(name)
-        async with host.segments.visit(name) as opened:
+        async with host.segments.visit(name, may_have_lost_end=True) as opened:
             plannable = IPlannableBuffer.providedBy(opened.buffer)
             readable = max(EARLIEST, await opened.buffer.max_read_position()) if plannable else None
             await _load_summaries(opened.ledger, name, found)

@@ -77,7 +77,7 @@ def read_piece(host: Host, piece: Piece) -> Iterator[Row]:
     tally = Tally(piece)
     try:
         if piece.is_segment:
-            with process.enter_context(host.segments.visit(piece.name)) as opened:
+            with process.enter_context(host.segments.visit(piece.name, may_have_lost_end=True)) as opened:
                 aborted = process.run(_aborted(opened.buffer, piece))
                 yield from _read(opened.ledger, tally, aborted)
             return
