@@ -266,20 +266,6 @@ def test_check_places_what_is_wrong(invoke: Any, tmp_path: Path) -> None:
     )
 
 
-def test_check_prints_json_for_programs(invoke: Any, tmp_path: Path) -> None:
-    """The same facts as for people; with --connect also what each store answered, and the status tells success."""
-    path = tmp_path / "txn.toml"
-    path.write_text(
-        f'[metadata]\nurl = "memory://{tmp_path.name}"\n[ledger]\nurl = "memory://{tmp_path.name}"\n'
-        "[retention]\ntime_ms = 60000\n"
-    )
-    checked = invoke("check", str(path), "--output", "json")
-    found = json.loads(checked.out)
-    assert checked.status == 0
-    assert (found["file"], found["metadata"], found["probes"]) == (str(path), f"memory://{tmp_path.name}", [])
-    assert len(found["retention"]) == 1
-
-
 def test_a_table_twice_is_named(invoke: Any, tmp_path: Path) -> None:
     """As when the tables of two plugins are taken from the file that init writes."""
     file = tmp_path / "twice.toml"
@@ -314,17 +300,6 @@ def test_the_configuration_is_named_before_or_behind_the_command(
     wrong.write_text("x = 1\n")
     monkeypatch.setenv("TXNFRAMEWORK_CONFIG", str(wrong))
     assert "wrong.toml: unknown key 'x'" in invoke("check").err
-
-
-def test_check_refuses_only_what_a_broken_plugin_would_break(invoke: Any, tmp_path: Path) -> None:
-    """A broken plugin is named; the check fails if the configuration needs what is missing, as a program would."""
-    path = tmp_path / "txn.toml"
-    path.write_text("")
-    result = invoke("check", str(path), plugins=(broken(),))
-    assert (result.status, result.err) == (0, f"Note: a plugin is left out: {BROKEN}\n")
-    path.write_text('[metadata]\nurl = "zz:"\n')
-    result = invoke("check", str(path), plugins=(broken(),))
-    assert (result.status, result.err.count(BROKEN)) == (2, 1)
 
 
 def test_error_at_run_time_is_one_sentence_and_status_1(invoke: Any) -> None:
