@@ -15,8 +15,9 @@ import txnframework
 from txnframework import Client, DeadLetter
 from txnframework.broker import Restored, RestoreRequest
 from txnframework.broker.topics.layouts import StoredLayouts
-from txnframework.errors import StoreMismatch
-from txnframework.model import Action, End, Position, paths
+from txnframework.errors import InvalidInput, StoreMismatch
+from txnframework.model import EARLIEST, Action, Append, End, Limit, Position, ReadRequest, paths
+from txnframework.model.entries import EntryMessage, encode_entry
 from txnframework.model.layout_changes import with_subscription
 from txnframework.model.names import topic_of
 from txnframework.plugin import load_plugins
@@ -321,3 +322,41 @@ def test_commands_check_every_segment(cli: Any, pair: Pair) -> None:
     refuse("a transaction was aborted that wrote after")
     pair.run(repair())
     assert cli("check", "--connect").status == 0
+
+
+def test_a_lost_segment_can_be_inspected_only(pair: Pair) -> None:
+    """What is left of it can be read, and it is still refused to whoever would change it."""
+
+    async def before(client: Client) -> None:
+        await created(client)
+        await send(client, b"kept")
+
+    async def after(client: Client) -> None:
+        await send(client, b"lost")
+        await receive(client, 2)
+
+    async def inspected(client: Client) -> None:
+        name = str((await client.layout("orders")).name_of(0))
+        entry = encode_entry([EntryMessage(None, b"swallowed", (), 0, 0)], "x", None)
+        async with client.host.segments.visit(name, may_have_lost_end=True) as opened:
+            page = await opened.buffer.read(ReadRequest(EARLIEST, Limit(10)))
+            assert [one.position for one in page.entries] == [Position(1, 0)]
+            for change in (
+                opened.buffer.append((Append(entry, 1),)),
+                opened.ledger.append((Append(entry, 1),), None),
+                opened.ledger.roll(),
+                opened.ledger.seal(),
+                opened.ledger.trim(1, frozenset()),
+            ):
+                with pytest.raises(InvalidInput, match="inspected only"):
+                    await change
+        for use in (client.host.segment(name), send(client, b"swallowed")):
+            with pytest.raises(StoreMismatch, match=REMEDY):
+                await use
+
+    async def work() -> None:
+        await lose_end(pair, before, after)
+        await pair.play(inspected)
+        await require_repair(pair)
+
+    pair.run(work())

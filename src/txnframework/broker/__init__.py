@@ -41,6 +41,7 @@ from txnframework.broker.observers import Superseded, observing
 from txnframework.broker.probes import StoreProbe, probe_stores
 from txnframework.broker.restore.reconciliation import Counts
 from txnframework.broker.restore.restoration import Restored, RestoreReport, RestoreRequest, restore
+from txnframework.broker.segment_ends import NamedPosition, positions_beyond_end
 from txnframework.broker.segments import OpenSegment, SegmentSubscription
 from txnframework.broker.status import (
     FamilyStatus,
@@ -104,6 +105,7 @@ __all__ = [
     "LatestByKey",
     "Listener",
     "MigrationFacts",
+    "NamedPosition",
     "NoPlugins",
     "NumberedDelivery",
     "OpenSegment",
@@ -150,6 +152,7 @@ __all__ = [
     "observing",
     "open_host",
     "plugins_of",
+    "positions_beyond_end",
     "probe_stores",
     "reopen",
     "restore",

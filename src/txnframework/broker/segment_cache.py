@@ -103,9 +103,10 @@ class SegmentCache:
         """
         Yield the open segment, or open the segment for the duration of the block only; ``life``: see ``segment``.
 
-        :param may_have_lost_end: open it even if it ends before an acknowledgment of it; nothing may be appended then.
+        :param may_have_lost_end: open it for this block even if it ends before an acknowledgment of it; its ledger then
+            refuses every change.
         """
-        opened = self._segments.opened(name)
+        opened = None if may_have_lost_end else self._segments.opened(name)
         if opened is not None and not (_may_be_outdated(opened, life) and await self._is_not_current(opened)):
             yield opened
             return

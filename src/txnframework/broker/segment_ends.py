@@ -61,8 +61,16 @@ async def verify_segment(store: IMetadataStore, ledger: IManagedLedger, layout: 
 
     :raises StoreMismatch: the ledger store is older.
     """
-    named = await _acknowledged_or_trimmed(store, ledger.name)
-    await _require_end(ledger, [*named, *([] if layout is None else _starts(layout, ledger.name))])
+    await _require_end(ledger, await _passed(store, ledger.name, layout))
+
+
+async def positions_beyond_end(
+    store: IMetadataStore, ledger: IManagedLedger, layout: Layout | None
+) -> tuple[list[NamedPosition], Position]:
+    """Return the positions for which ``verify_segment`` refuses a segment, and its end, which was read after them."""
+    named = await _passed(store, ledger.name, layout)
+    end = (await ledger.tail()).end
+    return sorted({one for one in named if one.position > end}), end
 
 
 async def verify_all_segments(store: IMetadataStore, ledgers: ILedgerStore) -> None:
@@ -122,6 +130,11 @@ async def _require_end(ledger: IManagedLedger, named: Iterable[NamedPosition]) -
 
 
 # -- what the records name ----------------------------------------------------------------------------
+
+
+async def _passed(store: IMetadataStore, segment: str, layout: Layout | None) -> list[NamedPosition]:
+    named = await _acknowledged_or_trimmed(store, segment)
+    return [*named, *([] if layout is None else _starts(layout, segment))]
 
 
 async def _acknowledged_or_trimmed(store: IMetadataStore, segment: str) -> list[NamedPosition]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from txnframework.broker.cursors import StoredCursor
 from txnframework.broker.domains import DomainPlugins, NoPlugins, plugins_of
 from txnframework.broker.histories import Histories
+from txnframework.broker.inspected_ledger import InspectedLedger
 from txnframework.broker.metrics import measured_pending_acks
 from txnframework.broker.non_transactional import NonTransactionalBuffer, NonTransactionalPendingAcks
 from txnframework.broker.segment_ends import is_there, verify_cursor, verify_segment
@@ -102,8 +103,8 @@ class SegmentOpener:
         """
         Open a segment and recover it.
 
-        :param may_have_lost_end: open it even if it ends before an acknowledgment of it, to read what is left. Nothing
-            may be appended then: it might get a position that is acknowledged already.
+        :param may_have_lost_end: open it even if it ends before an acknowledgment of it, to read what is left. Its
+            ledger then refuses every change: what is appended might get a position that is acknowledged already.
 
         :raises LedgerNotFound: the segment does not exist.
         :raises ConfigurationError: transactions of a family that does not serve the segment now wrote to it.
@@ -121,6 +122,8 @@ class SegmentOpener:
         if is_adopted:
             _require_adopting(name, plugins)
         ledger = await self._ledger(name, own, owner)
+        if may_have_lost_end:
+            ledger = IManagedLedger(InspectedLedger(ledger))
         try:
             # If the name returns, the record is read after the ledger was opened: if it belongs to another life, the
             # opened ledger was deleted.

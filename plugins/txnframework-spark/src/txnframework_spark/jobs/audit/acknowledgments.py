@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from txnframework.broker import Host
-from txnframework.errors import LedgerNotFound
 from txnframework.interfaces import IApplicationCoordinator
 from txnframework.model import paths, records
 from txnframework.model.cursor import Cursor, from_record
@@ -65,26 +63,6 @@ async def load_cursors(host: Host, segments: Iterable[str]) -> dict[tuple[str, s
             cursor = from_record(records.decode(records.CursorRecord, record))
             if not cursor.tombstone:
                 found[paths.cursor_of(record.key.path)] = cursor
-    return found
-
-
-async def check_cursors(
-    host: Host, cursors: Mapping[tuple[str, str], Cursor], ends: Mapping[str, Position]
-) -> list[AuditFinding]:
-    """Return the cursors beyond the ends of their segments; an end that is older than the cursor is read again."""
-    found = []
-    for (segment, subscription), cursor in cursors.items():
-        furthest = max((cursor.mark_delete, *(last for _, last in cursor.deleted), *cursor.partial))
-        if segment not in ends or furthest <= ends[segment]:
-            continue
-        with suppress(LedgerNotFound):  # deleted since
-            async with host.segments.visit(segment, may_have_lost_end=True) as opened:
-                tail = await opened.ledger.tail()
-            # A cursor moves from the end of a ledger to the position before the first entry of the next one.
-            if furthest > tail.end:
-                detail = f"subscription {subscription} is at {furthest}, beyond the end {tail.last_confirmed}"
-                at = (furthest.ledger_id, furthest.entry_id)
-                found.append(AuditFinding("cursor-beyond-end", segment, *at, detail=detail))
     return found
 
 

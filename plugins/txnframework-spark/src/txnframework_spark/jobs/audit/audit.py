@@ -20,7 +20,6 @@ from txnframework_spark.errors import JobFailed, Unsupported, describe_error
 from txnframework_spark.jobs.audit.acknowledgments import (
     Flow,
     check_batches,
-    check_cursors,
     check_flow,
     load_applications,
     load_cursors,
@@ -175,14 +174,12 @@ class AuditJob:
         # Cursors before outputs, and histories before applications: what was acknowledged later is not judged.
         cursors = process.run(load_cursors(host, sorted(deployment.ends)))
         histories = process.run(load_histories(host, deployment))
-        beyond = process.run(check_cursors(host, cursors, deployment.ends))
-        findings = [*beyond]
-        findings += check_batches(histories, process.run(load_applications(host)))
+        findings = deployment.beyond + check_batches(histories, process.run(load_applications(host)))
         for flow in self.flows:
             # Topics cannot be read whose segments lost their ends, so nothing is proved about their flows.
-            lost = [one.name for one in beyond if topic_of(one.name) in (flow.source, flow.target)]
+            lost = [one.name for one in deployment.beyond if topic_of(one.name) in (flow.source, flow.target)]
             if lost:
-                detail = f"not compared, because {lost[0]} ends before an acknowledgment of it"
+                detail = f"not compared, because {lost[0]} ends before a position that a record names"
                 findings.append(AuditFinding("missing-output", str(flow.source), detail=detail))
             else:
                 findings += check_flow(spark, self.stores, flow, cursors)

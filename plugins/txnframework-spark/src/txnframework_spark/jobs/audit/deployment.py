@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from txnframework.broker import CompactionResult, Host
+from txnframework.broker import CompactionResult, Host, positions_beyond_end
 from txnframework.errors import LedgerNotFound
 from txnframework.interfaces import IManagedLedger, IPlannableBuffer
 from txnframework.model.layout import Layout
@@ -59,7 +59,8 @@ class Deployment:
     """
     Everything that is audited, as it was when the audit began.
 
-    ``ledgers`` by managed ledger and ledger id, ``ends`` the last position of each segment, ``kept`` the compactions.
+    ``ledgers`` by managed ledger and ledger id, ``ends`` the last position of each segment, ``kept`` the compactions,
+    ``beyond`` what records name beyond the ends of segments.
     """
 
     layouts: list[Layout] = field(default_factory=list)
@@ -67,6 +68,7 @@ class Deployment:
     readable: dict[str, Position | None] = field(default_factory=dict)
     ends: dict[str, Position] = field(default_factory=dict)
     kept: dict[str, CompactionResult] = field(default_factory=dict)
+    beyond: list[AuditFinding] = field(default_factory=list)
 
     @property
     def messages(self) -> int:
@@ -94,12 +96,13 @@ async def load_deployment(host: Host) -> Deployment:
     while page := await host.topics.page(PAGE, after):
         found.layouts += page
         after = page[-1].topic
+    owners = {str(layout.name_of(number)): layout for layout in found.layouts for number in layout.made()}
     limit = asyncio.Semaphore(_OPENED_AT_A_TIME)
 
     async def load(name: str) -> None:
         async with limit:
             if name.startswith(f"{SEGMENT}://"):
-                await _load_segment(host, name, found)
+                await _load_segment(host, name, owners.get(name), found)
             else:
                 await _load_ledger(host, name, found)
 
@@ -120,7 +123,7 @@ async def _names(host: Host) -> AsyncIterator[str]:
         after = names[-1]
 
 
-async def _load_segment(host: Host, name: str, found: Deployment) -> None:
+async def _load_segment(host: Host, name: str, owner: Layout | None, found: Deployment) -> None:
     try:
         kept = await host.compaction.attempts.result(name)
         async with host.segments.visit(name, may_have_lost_end=True) as opened:
@@ -129,6 +132,10 @@ async def _load_segment(host: Host, name: str, found: Deployment) -> None:
             await _load_summaries(opened.ledger, name, found)
             found.readable[name] = readable
             found.ends[name] = (await opened.ledger.tail()).last_confirmed
+            beyond, end = await positions_beyond_end(host.metadata, opened.ledger, owner)
+            for one in beyond:
+                at, detail = one.position, f"{one.by} {one.position}, beyond the end {end}"
+                found.beyond.append(AuditFinding("cursor-beyond-end", name, at.ledger_id, at.entry_id, detail=detail))
     except LedgerNotFound:  # deleted since the listing
         return
     if kept is not None:

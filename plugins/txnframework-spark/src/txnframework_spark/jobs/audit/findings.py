@@ -18,7 +18,7 @@ CHECKS: Final = {
     "changed-copy": "a compacted copy has the content of the original",
     "missing-copy": "a compacted copy has every entry that counts",
     "stray-copy": "every compacted entry has an original, and is there once",
-    "cursor-beyond-end": "no subscription is beyond the end of its segment",
+    "cursor-beyond-end": "no subscription is beyond the end of its segment, and nothing is trimmed beyond it",
     "batch-without-commit": "what a pipeline's batch acknowledged was committed by that batch",
     "missing-output": "every acknowledged input has its output",
     "changed-ledger": "no entry has changed since the earlier audit",
