@@ -18,6 +18,8 @@ from txnframework_sql.steps.statements import Change
 _NOTIFY = "SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload"
 # A notification is a hint, so nothing waits until it is on disk.
 _SETUP = "SET synchronous_commit = off"
+# The shortest time between two notifications: an idle program's commit is notified at once, a busy one's are gathered.
+_INTERVAL_MS = 5
 _FIRST_PAUSE_MS = 20
 _CLOSE_S = 1
 # More changes than this are notified as one that wakes every watch.
@@ -26,7 +28,7 @@ _CHANGES_MAX = 1_000
 
 class Notifier:
     """
-    Sends the changes of commits; those that come while a notification is under way share the next one.
+    Sends the changes of commits at once; those that come until shortly after a notification share the next one.
 
     A transaction that has called NOTIFY holds a lock of the whole server while it commits. So commits of data call it
     never, and follow one another neither in this database nor in others of the server.
@@ -92,6 +94,8 @@ class Notifier:
                     await self._connection.script(_SETUP)
                 await self._connection.read(_NOTIFY, self._channel(), texts)
                 failures = 0
+                if not self._is_closing:
+                    await self._environment.sleep(_INTERVAL_MS)
             except TxnFrameworkError:
                 self._disconnect()
                 self._is_anything = True
