@@ -9,7 +9,7 @@ import pytest
 
 from txnframework.errors import CorruptRecord
 from txnframework.model import Ack, Branch, Key, Position, Record, State, Transaction, TxnID
-from txnframework.model.ack_overlap import AckContext, AckIndex, Verdict, judge, overlap
+from txnframework.model.ack_overlap import AckContext, AckIndex, Verdict, judge, overlap, share_messages
 from txnframework.model.acks import AckState
 from txnframework.model.cursor import Cursor, state_of, unite
 from txnframework.model.records import TransactionHeader, encode
@@ -81,6 +81,25 @@ def test_individual_acks_conflict_with_what_is_done_and_what_is_pending() -> Non
     for taken in (Ack(at(1)), Ack(at(5)), part(6, 0, 1), Ack(at(6), 4)):
         assert judge([taken], around(cursor=done)).conflict
     assert judge([Ack(at(4)), part(6, 1)], around(cursor=done)) == Verdict()
+
+
+def test_what_shares_no_message_decides_nothing() -> None:
+    """Whether it is pending or has committed, and wherever the cursor is."""
+    single = [Ack(at(entry)) for entry in range(4)]
+    parts = [part(entry, *some) for entry in range(2) for some in ((0,), (1, 2), (3,), (0, 1, 2))]
+    cumulative = [upto(entry) for entry in range(3)]
+    acks = [*single, *parts, *cumulative]
+    cursors = [START, *(unite(START, (ack,)) for ack in (Ack(at(0)), Ack(at(1)), part(0, 0), part(1, 1, 2), upto(1)))]
+    apart = 0
+    for one, other, cursor in product(acks, acks, cursors):
+        alone = judge([one], around(cursor=cursor)).conflict
+        if not share_messages([one], AckIndex([other])):
+            apart += 1
+            assert judge([one], around(pending=(other,), cursor=cursor)).conflict == alone
+            assert judge([one], around(committed=(other,), cursor=cursor)).conflict == alone
+        elif one == other:
+            assert judge([one], around(pending=(other,), cursor=cursor)).conflict
+    assert apart > 500
 
 
 def test_cumulative_acks_conflict_with_less() -> None:

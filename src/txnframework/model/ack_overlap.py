@@ -163,6 +163,18 @@ def overlap(one: Ack, other: Ack) -> bool:
     return mine is None or theirs is None or bool(mine & theirs)
 
 
+def share_messages(acks: Iterable[Ack], held: AckIndex) -> bool:
+    """
+    Return whether an acknowledgment may have a message in common with one of ``acks``.
+
+    If not, no verdict about ``acks`` depends on it, whatever became of its transaction. A cumulative acknowledgment may
+    have messages in common with any other.
+    """
+    return any(
+        ack.cumulative or bool(held.cumulative) or any(overlap(ack, other) for other in held.near(ack)) for ack in acks
+    )
+
+
 def _indexes(ack: Ack) -> frozenset[int] | None:
     """Return the indexes that an individual ack names; None: the whole entry."""
     indexes = ack.batch_indexes

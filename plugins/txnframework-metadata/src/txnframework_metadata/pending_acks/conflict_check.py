@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from txnframework.interfaces import ICursor, IMetadataStore
-from txnframework.model.ack_overlap import AckContext, AckIndex, Verdict, judge_all
+from txnframework.model.ack_overlap import AckContext, AckIndex, Verdict, judge_all, share_messages
 from txnframework.model.acks import Ack, AckRequest
 from txnframework.model.ids import METADATA_FAMILY, TxnID
 from txnframework.model.records import AckOperation
@@ -34,8 +34,9 @@ async def check_conflicts(
     """
     Judge requests of one branch whose records are stored: read other operations, their headers, and the cursor last.
 
-    An operation whose header is gone was settled, and the cursor, which is read later, shows its effect. The second
-    result is the branch's earlier records of which no part is known to be confirmed; see ``replaced``.
+    An operation whose header is gone was settled, and the cursor, which is read later, shows its effect. A transaction
+    that shares no message with the requests decides nothing, so its header is not read. The second result is the
+    branch's earlier records of which no part is known to be confirmed; see ``replaced``.
     """
     branch, incarnation = requests[0].branch, requests[0].incarnation
     sources.records.remember(stored)
@@ -47,6 +48,8 @@ async def check_conflicts(
     committed: list[Ack] = []
     for txn_id, operations in (await sources.records.by_txn()).items():
         same = txn_id == branch.txn_id
+        if not same and not any(_may_decide(requests, operation) for operation in operations):
+            continue
         header = None if same else await read_header(sources.headers, txn_id)
         for operation in operations:
             document = operation.document
@@ -75,6 +78,11 @@ async def check_conflicts(
     ranges = requests[0].processed is not None
     around = AckContext(tuple(own), tuple(unsure), tuple(pending), tuple(committed), cursor, ranges)
     return judge_all(requests, around), earlier
+
+
+def _may_decide(requests: Sequence[AckRequest], operation: StoredOperation) -> bool:
+    """Return whether the verdicts may depend on an operation of another transaction; pure."""
+    return any(share_messages(request.acks + request.received, operation.acks_by_entry) for request in requests)
 
 
 def replaced(earlier: Sequence[StoredOperation], standing: Sequence[StoredOperation]) -> list[StoredOperation]:
