@@ -7,8 +7,9 @@ shared between them, and ``b100`` takes up to 100 messages together. All sides u
 commit on disk, so that other work on the machine disturbs all. Procrastinate finishes its jobs at least once, in a
 statement of its own; it is measured if it is installed.
 
-The rate counts from a tenth of the messages on, so neither starting nor opening is part of it. ``--keep`` stores every
-round in ``bench/results/queues.json``.
+The rate counts from a tenth of the messages on, so neither starting nor opening is part of it. The transactions are
+those of the database for a message, of all programs, from the start of the workers on. ``--keep`` stores every round in
+``bench/results/queues.json``.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ CREATE TABLE outbox (id bigserial PRIMARY KEY, key bytea NOT NULL, value bytea N
 TAKE = """
 DELETE FROM queue WHERE id IN (SELECT id FROM queue ORDER BY id FOR UPDATE SKIP LOCKED LIMIT $1) RETURNING key, value
 """
+STILL_CONNECTED = """
+SELECT count(*) > 1 FROM pg_stat_activity, pg_sleep($1) WHERE datname = current_database()
+"""
 PAY = "INSERT INTO payments (order_id, cents) VALUES ($1, $2)"
 
 
@@ -84,6 +88,13 @@ def order(number: int) -> bytes:
 def stores(url: str) -> dict[str, object]:
     """Return our configuration, with a schema of our own beside the tables of the application."""
     return {"metadata": {"url": f"{url}?options=-csearch_path%3Dtxn"}}
+
+
+class Round(NamedTuple):
+    """Handled messages in a second, and the transactions of the database for each of them."""
+
+    rate: float
+    transactions: float
 
 
 # -- one worker ---------------------------------------------------------------------------------------
@@ -269,9 +280,30 @@ def workers(side: str, url: str, work: Work) -> Iterator[list[subprocess.Popen[s
         yield started
 
 
-async def rate_of(side: str, url: str, work: Work, messages: int, timeout_s: float) -> float:
-    """Return how many messages a second the workers of a side handle."""
+async def committed_in(url: str) -> int:
+    """Return the number of the database's transactions; those of a session are counted once it has ended."""
+    connection = await asyncpg.connect(url)
+    try:
+        return await connection.fetchval("SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()")
+    finally:
+        await connection.close()
+
+
+async def sessions_ended(url: str) -> None:
+    """Wait until the server has noticed that the workers were killed."""
+    connection = await asyncpg.connect(url)
+    try:
+        while await connection.fetchval(STILL_CONNECTED, REPORT_S):
+            pass
+    finally:
+        await connection.close()
+
+
+async def measure_round(side: str, url: str, work: Work, messages: int, timeout_s: float) -> Round:
+    """Return what the workers of a side did."""
     await fill(side, url, messages)
+    await sessions_ended(url)
+    before = await committed_in(url)
     with workers(side, url, work) as started:
         counts = [0] * len(started)
         points: list[tuple[float, int]] = []
@@ -300,14 +332,16 @@ async def rate_of(side: str, url: str, work: Work, messages: int, timeout_s: flo
     if not points or points[-1][1] < messages / 5:
         raise RuntimeError(f"{side}, {work.name}: the workers failed, or handled too few messages in {timeout_s:g} s")
     first = next(point for point in points if point[1] >= messages / 10)
-    return (points[-1][1] - first[1]) / (points[-1][0] - first[0])
+    await sessions_ended(url)
+    transactions = (await committed_in(url) - before) / points[-1][1]
+    return Round((points[-1][1] - first[1]) / (points[-1][0] - first[0]), transactions)
 
 
 async def measure(
     works: list[Work], sides: list[str], rounds: int, scale: float, timeout_s: float, report: Callable[[str], None]
-) -> dict[str, dict[str, list[float]]]:
-    """Return the rates of each round, by work and side."""
-    found: dict[str, dict[str, list[float]]] = {work.name: {side: [] for side in sides} for work in works}
+) -> dict[str, dict[str, list[Round]]]:
+    """Return the rounds, by work and side."""
+    found: dict[str, dict[str, list[Round]]] = {work.name: {side: [] for side in sides} for work in works}
     with PostgresServer() as server:
         for number in range(rounds):
             for work in works:
@@ -315,14 +349,14 @@ async def measure(
                     report(f"round {number + 1} of {rounds}, {work.name}, {side}")
                     url = server.create_database("measured")
                     messages = max(200, int(work.messages * scale))
-                    found[work.name][side].append(await rate_of(side, url, work, messages, timeout_s))
+                    found[work.name][side].append(await measure_round(side, url, work, messages, timeout_s))
                     server.run("DROP DATABASE measured WITH (FORCE)")
     return found
 
 
-def table(works: list[Work], found: dict[str, dict[str, list[float]]]) -> Table:
+def table(works: list[Work], found: dict[str, dict[str, list[Round]]]) -> Table:
     """Return the medians and ranges, and our share of SKIP LOCKED in the rounds."""
-    shown = Table(title="messages/s (median, range)")
+    shown = Table(title="messages/s (median, range), and transactions of the database for a message")
     shown.add_column("worker")
     sides = list(next(iter(found.values())))
     for side in sides:
@@ -330,12 +364,23 @@ def table(works: list[Work], found: dict[str, dict[str, list[float]]]) -> Table:
     shown.add_column("ours / skip locked", justify="right")
     shown.add_column("wanted", justify="right")
     for work in works:
-        rates = found[work.name]
-        cells = [f"{statistics.median(some):,.0f} ({min(some):,.0f} to {max(some):,.0f})" for some in rates.values()]
+        rates = {side: [one.rate for one in some] for side, some in found[work.name].items()}
+        counts = {side: statistics.median(one.transactions for one in some) for side, some in found[work.name].items()}
+        cells = [
+            f"{statistics.median(some):,.0f} ({min(some):,.0f} to {max(some):,.0f}), {counts[side]:.1f}"
+            for side, some in rates.items()
+        ]
         shares = [one / other for one, other in zip(rates.get("ours", ()), rates.get("skip locked", ()), strict=False)]
         share = f"{statistics.median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f})" if shares else ""
         shown.add_row(work.name, *cells, share, f"≥ {work.target}" if work.target else "")
     return shown
+
+
+def as_dicts(found: dict[str, dict[str, list[Round]]]) -> dict[str, dict[str, list[dict[str, float]]]]:
+    """Return the rounds as they are kept."""
+    return {
+        work: {side: [one._asdict() for one in some] for side, some in sides.items()} for work, sides in found.items()
+    }
 
 
 def main() -> None:
@@ -363,7 +408,9 @@ def main() -> None:
         )
     console.print(table(works, found))
     if arguments.keep:
-        RESULTS.write_text(json.dumps({"machine": machine(), "rates": found}, indent=2) + "\n", encoding="utf-8")
+        RESULTS.write_text(
+            json.dumps({"machine": machine(), "rounds": as_dicts(found)}, indent=2) + "\n", encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":
