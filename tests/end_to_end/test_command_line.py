@@ -170,7 +170,7 @@ def test_what_init_writes_is_right(cli: Any) -> None:
         "[retention]",
         "# [coordinators.metadata]",
         "# timers_max = ",
-        "# settling_max = 8",
+        "# settling_max = 32",
         "# lock_timeout_ms = 10_000",
     ):
         assert told in text

@@ -14,7 +14,7 @@ from txnframework.client._base import RetryPolicy, require_open
 from txnframework.client._transaction import Transaction
 from txnframework.errors import InvalidInput, InvalidTransactionState, OutcomeUnknown, TxnFrameworkError, Unavailable
 from txnframework.interfaces import ICoCommitCoordinator, IDatabaseTransaction, ITransactionCoordinator
-from txnframework.model.ids import Branch
+from txnframework.model.ids import Branch, TxnID
 from txnframework.model.transactions import Action, Begin, End, State
 from txnframework.model.transactions import Transaction as Begun
 from txnframework.runtime.tasks import start_task
@@ -165,6 +165,12 @@ class CoCommitTransaction(Transaction):
             self._joined = None
             self._release()
         self._ended_by(end, ended.state)
+
+    def _settle(self, txn_id: TxnID) -> None:
+        if self._state is State.COMMITTED:
+            self._host.own_transactions.settle_committed(txn_id)
+        else:
+            super()._settle(txn_id)
 
     async def _resolve(self, end: End) -> None:
         """

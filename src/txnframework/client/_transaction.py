@@ -305,6 +305,9 @@ class Transaction(TransactionPart):
     def _ended(self, txn_id: TxnID, state: State) -> None:
         self._state = state
         self._closed_by = f"it has ended ({state.value}); begin another one"
+        self._settle(txn_id)
+
+    def _settle(self, txn_id: TxnID) -> None:
         self._host.own_transactions.settle_soon(txn_id)
 
     async def __aenter__(self) -> Self:

@@ -86,14 +86,14 @@ class TransactionsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
         int,
         Meta(
             ge=0,
-            description="Delay between the end of a transaction and settling it. The outcome is visible earlier;"
-            " the delay keeps settling from slowing down readers of the outcome.",
+            description="Longest time from the end of a transaction to its settling. The outcome is visible earlier;"
+            " what ends within the delay is settled together, and does not slow down readers of the outcome.",
         ),
-    ] = 2
+    ] = 20
     settling_max: Annotated[
         int,
         Meta(ge=1, description="Maximum number of ended transactions that a process settles at the same time."),
-    ] = 8
+    ] = 32
     settling_waiting_max: Annotated[
         int,
         Meta(ge=0, description="Maximum number of ended transactions that wait for settling; others wait for a sweep."),

@@ -86,6 +86,25 @@ class OwnTransactions:
         if self.settles:
             self._settling.start(partial(self._settle, txn_id))
 
+    def settle_committed(self, txn_id: TxnID) -> None:
+        """
+        Settle a committed transaction in the background, and report its end afterwards.
+
+        By then its messages are finished, so no listener has to look at the store for them. This is for transactions
+        that this process settles by what it wrote. An aborted one is reported at once: its listeners deliver its
+        messages again.
+        """
+        self.deadlines.cancel(txn_id)
+
+        async def settle_and_report() -> None:
+            try:
+                await self._settle(txn_id)
+            finally:
+                self._report_end(txn_id)
+
+        if not self.settles or not self._settling.start(settle_and_report):
+            self._report_end(txn_id)
+
     def end_settled(self, txn_id: TxnID) -> None:
         """Note that a transaction has ended, and that nothing of it is left to be settled."""
         self.deadlines.cancel(txn_id)
@@ -119,9 +138,10 @@ class SettlingQueue:
     """
     A bounded queue of transactions to settle; a sweep settles those that are dropped here.
 
-    Work starts after ``delay_ms``, so that it does not compete for the processor with callers that wait. At most
-    ``at_once_max`` items run and ``waiting_max`` wait; further items are dropped. An item that fails with an error of
-    the framework is dropped too. Any other exception is a defect, and goes to the loop's exception handler.
+    Work starts after ``delay_ms``, together with all that came meanwhile: transactions that are settled together share
+    steps, and do not compete for the processor with callers that wait. At most ``at_once_max`` items run and
+    ``waiting_max`` wait; further items are dropped. An item that fails with an error of the framework is dropped too.
+    Any other exception is a defect, and goes to the loop's exception handler.
     """
 
     def __init__(self, environment: Environment, delay_ms: int, at_once_max: int, waiting_max: int) -> None:
@@ -129,8 +149,7 @@ class SettlingQueue:
         self._delay_ms = delay_ms
         self._slots = asyncio.Semaphore(at_once_max)
         self._tasks_max = at_once_max + waiting_max
-        # Each item with the time from which it may start, in that order.
-        self._held: deque[tuple[Deadline, QueuedWork]] = deque()
+        self._held: deque[QueuedWork] = deque()
         self._delayed_starts: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -141,7 +160,7 @@ class SettlingQueue:
         if not self._delay_ms:
             self._begin(work)
             return True
-        self._held.append((Deadline(self._environment, self._delay_ms), work))
+        self._held.append(work)
         if self._delayed_starts is None:
             self._delayed_starts = start_task(self._start_delayed())
         return True
@@ -152,7 +171,7 @@ class SettlingQueue:
         if self._delayed_starts is not None:
             self._delayed_starts.cancel()
         while self._held:
-            self._begin(self._held.popleft()[1])
+            self._begin(self._held.popleft())
         deadline = Deadline(self._environment, timeout_ms)
         while self._tasks and deadline.left_ms:
             await first_completed(asyncio.wait(tuple(self._tasks)), deadline.passed())
@@ -162,11 +181,10 @@ class SettlingQueue:
             await asyncio.wait(tuple(self._tasks))
 
     async def _start_delayed(self) -> None:
-        """Start each item when its delay has passed, until none is left."""
+        """Start all items when the delay of the first one has passed."""
+        await Deadline(self._environment, self._delay_ms).passed()
         while self._held:
-            await self._held[0][0].passed()
-            while self._held and not self._held[0][0].left_ms:
-                self._begin(self._held.popleft()[1])
+            self._begin(self._held.popleft())
         self._delayed_starts = None
 
     def _begin(self, work: QueuedWork) -> None:

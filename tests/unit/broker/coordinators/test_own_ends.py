@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import pytest
 
 from txnframework.broker.coordinators.own_transactions import OwnTransactions
 from txnframework.config import TransactionsSection
 from txnframework.errors import Unavailable
+from txnframework.interfaces import ITransactionCoordinator
 from txnframework.model import TxnID
 from txnframework.model.transactions import State, Transaction
 from txnframework.testing.clock import START_MS, VirtualEnvironment
 
-ONE, OTHER = TxnID(0, 1), TxnID(0, 2)
+ONE, OTHER, ABORTED = TxnID(0, 1), TxnID(0, 2), TxnID(0, 3)
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -45,6 +47,57 @@ def test_each_listener_is_called_once(fails: bool) -> None:
         assert ended == [ONE, ONE, OTHER, OTHER]
         await own.deadlines.stop()
         await own.finish(0)
+
+    asyncio.run(run())
+
+
+def test_the_end_of_a_committed_transaction_is_reported_once_it_is_settled() -> None:
+    """Also if settling failed; an aborted one is reported at once, because its messages are delivered again."""
+
+    async def run() -> None:
+        clock = VirtualEnvironment()
+        ended: list[TxnID] = []
+        settled: list[TxnID] = []
+
+        class Settles:
+            async def settle(self, txn_id: TxnID) -> None:
+                assert txn_id not in ended or txn_id == ABORTED
+                settled.append(txn_id)
+                if txn_id == OTHER:
+                    raise Unavailable("the store is away")
+
+        async def abort(_: TxnID) -> None: ...
+
+        coordinators = (cast(ITransactionCoordinator, Settles()),)
+        own = OwnTransactions(clock, TransactionsSection(), lambda _: coordinators, abort)
+        for txn_id in (ONE, OTHER, ABORTED):
+            own.abort_in_time(Transaction(txn_id, State.OPEN, deadline_ms=START_MS + 1_000, created_ms=START_MS))
+            assert own.on_end(txn_id, ended.append)
+        own.settle_soon(ABORTED)
+        own.settle_committed(ONE)
+        own.settle_committed(OTHER)
+        assert ended == [ABORTED]
+        await clock.advance(TransactionsSection().settling_delay_ms)
+        assert settled == [ABORTED, ONE, OTHER]
+        assert ended == [ABORTED, ONE, OTHER]
+        await own.finish(0)
+
+    asyncio.run(run())
+
+
+def test_one_that_cannot_be_settled_now_is_reported_at_once() -> None:
+    """The listeners then look for themselves."""
+
+    async def run() -> None:
+        async def abort(_: TxnID) -> None: ...
+
+        own = OwnTransactions(VirtualEnvironment(), TransactionsSection(), lambda _: (), abort)
+        ended: list[TxnID] = []
+        own.abort_in_time(Transaction(ONE, State.OPEN, deadline_ms=START_MS + 1_000, created_ms=START_MS))
+        assert own.on_end(ONE, ended.append)
+        await own.finish(0)
+        own.settle_committed(ONE)
+        assert ended == [ONE]
 
     asyncio.run(run())
 

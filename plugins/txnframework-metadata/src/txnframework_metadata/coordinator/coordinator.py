@@ -52,6 +52,8 @@ from txnframework_metadata.coordinator.co_commit import co_commit_store, commit_
 from txnframework_metadata.coordinator.joint_commit import colocated_ledgers, commit_jointly
 from txnframework_metadata.coordinator.outstanding_transactions import find_outstanding
 from txnframework_metadata.coordinator.settled_commit import commit_settled
+from txnframework_metadata.coordinator.settling_step import OwnOutcome
+from txnframework_metadata.coordinator.shared_settling import SharedSettling
 from txnframework_metadata.coordinator.sweeps import Sweeps
 from txnframework_metadata.coordinator.unfinished_commit import close_branches
 from txnframework_metadata.options import CoordinatorOptions
@@ -109,6 +111,8 @@ class MetadataCoordinator:
             options,
             self.operations,
         )
+        self._shared_settling = SharedSettling(context.store, self.operations, options.page_records)
+        self.operations.settle_own = self._settle_own
         self._ledgers = context.ledgers
         self._joint_ledgers = colocated_ledgers(context.ledgers, context.store)
         if self._joint_ledgers is not None:
@@ -215,7 +219,10 @@ class MetadataCoordinator:
     async def settle(self, txn_id: TxnID) -> SweepResult:
         """Make an ended transaction's outcome take effect at every participant now."""
         self._require_open()
-        return await self._sweeps.settle(txn_id, self._ended.take(txn_id))
+        ended = self._ended.take(txn_id)
+        if ended is not None and (settled := await self._settle_own(ended)):
+            return SweepResult(settled, 0)
+        return await self._sweeps.settle(txn_id, ended)
 
     async def describe(self, txn_id: TxnID) -> Transaction:
         """Return the transaction with the participants that its operations name."""
@@ -319,6 +326,15 @@ class MetadataCoordinator:
     async def close(self) -> None:
         """Close the coordinator; callers that wait in ``watch_ended`` get Closed."""
         self._closed.set()
+        await self._shared_settling.close()
+
+    async def _settle_own(self, ended: Transaction) -> int:
+        written = self.operations.own.take(ended.txn_id)
+        if written is None or ended.branches is None:
+            return 0
+        with self.operations.taking_effect(ended.txn_id):
+            is_settled = await self._shared_settling.settle(OwnOutcome(ended.txn_id, ended.branches, written))
+        return len(written.operations) if is_settled else 0
 
     def _require_open(self) -> None:
         if self._closed.is_set():

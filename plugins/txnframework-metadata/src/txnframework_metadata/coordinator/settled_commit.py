@@ -3,52 +3,29 @@ Commits that settle the transaction in the same step of the store.
 
 A small transaction usually has one write operation and one acknowledgment record, both written by the process that
 commits. On an ICrossPartitionStore one batch then sets the header to COMMITTED, moves the cursor, and removes the two
-records. These are the steps that otherwise follow each other, with nothing between them. So no process sees anything
-that it could not see before: either the open transaction with its records, or one that was settled at once.
+records. So no process sees anything that it could not see before: either the open transaction with its records, or one
+that was settled at once.
 
-* Each step keeps its own condition: the header's version, the cursor's, and that of each operation. If one of them is
-  not met, such as after another process moved the cursor, nothing is written. The commit is then the usual
-  compare-and-set, and the settling follows it.
-* Only operations of branches that count are included. Those of other branches need abort records first, and those that
-  other processes wrote are not known here. The settling that follows every commit finds them.
+* The header's version is one more condition. If any is not met, the commit is the usual compare-and-set, and the
+  settling follows it.
+* What ``settling_step`` leaves out is found by the settling that follows every commit.
 * A commit by an operator sets the header only.
-* Cumulative acknowledgments, and those of a query's batch, are settled later, by the rules that they have there.
 * A lost reply is resolved as for any other commit, by the header: it is COMMITTED if and only if the batch was applied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from txnframework.environment import Environment
-from txnframework.errors import TxnFrameworkError, VersionMismatch
+from txnframework.errors import VersionMismatch
 from txnframework.interfaces import ICrossPartitionStore, IMetadataStore
-from txnframework.model.acks import Ack
-from txnframework.model.cursor import CursorMove
-from txnframework.model.metadata import Batch, Delete, Record
-from txnframework.model.records import AckOperation, WriteOperation
+from txnframework.model.metadata import Record
 from txnframework.model.transactions import Action, End, Transaction
+from txnframework_metadata.coordinator.settling_step import OwnOutcome, SettlingStep
 from txnframework_metadata.records.headers import Header, final_put, transaction_of
-from txnframework_metadata.records.own_operations import AckSettler, Written
+from txnframework_metadata.records.own_operations import Written
 from txnframework_metadata.records.shared_operations import SharedOperations
-from txnframework_metadata.records.views import StoredOperation
-
-
-@dataclass(slots=True)
-class _Move:
-    """A planned move of a cursor with the operations that it settles; ``written``: the record that it wrote."""
-
-    place: AckSettler
-    planned: CursorMove
-    operations: Sequence[StoredOperation]
-    written: Record | None = None
-
-
-@dataclass(slots=True)
-class _Plan:
-    writes: list[StoredOperation] = field(default_factory=list)
-    moves: list[_Move] = field(default_factory=list)
 
 
 async def commit_settled(
@@ -71,63 +48,18 @@ async def commit_settled(
     if begun.principal != request.principal:
         return None
     assert ICrossPartitionStore.providedBy(store)
-    plan = _Plan()
+    step = SettlingStep(shared)
+    records: Sequence[Record] | None = None
     try:
-        await _make(plan, request, written, shared)
-        removed = [*plan.writes, *(one for move in plan.moves for one in move.operations)]
-        if not removed:
-            return None
+        await step.plan([OwnOutcome(request.txn_id, request.branches, written)])
         document, put = final_put(header, request, environment.now_ms())
-        deletes = tuple(Delete(one.record.key, one.record.version) for one in removed)
-        puts = (put, *(move.planned.put for move in plan.moves))
+        batch = step.batch(put)
+        if batch is None:
+            return None
         try:
-            records = await store.apply(Batch((), puts, deletes, across_partitions=True))
+            records = await store.apply(batch)
         except VersionMismatch:
             return None
-        for move, record in zip(plan.moves, records[1:], strict=True):
-            move.written = record
     finally:
-        for move in plan.moves:
-            await move.place.cursor.finish(move.planned, move.written)
-    for move in plan.moves:
-        move.place.forget(move.operations)
-    shared.tell_ended(request.txn_id, plan.writes)
+        await step.finish(records)
     return transaction_of(request.txn_id, document)
-
-
-async def _make(plan: _Plan, request: End, written: Written, shared: SharedOperations) -> None:
-    """Add to the plan what can be settled."""
-    acks: dict[tuple[str, str], list[StoredOperation]] = {}
-    for operation in written.operations.values():
-        document = operation.document
-        if document.branch not in request.branches:
-            continue
-        if isinstance(document, WriteOperation):
-            if shared.is_open_here(document.segment):
-                plan.writes.append(operation)
-        elif isinstance(document, AckOperation):
-            acks.setdefault((document.segment, document.subscription), []).append(operation)
-    # In one order, so that two such commits never wait for each other's cursors.
-    for name, operations in sorted(acks.items(), key=lambda one: one[0]):
-        move = await _move(written.places[name], operations)
-        if move is not None:
-            plan.moves.append(move)
-
-
-async def _move(place: AckSettler, operations: Sequence[StoredOperation]) -> _Move | None:
-    """Plan the move of one cursor; None: its operations are settled later."""
-    incarnations: set[int] = set()
-    acks: list[Ack] = []
-    for operation in operations:
-        document = operation.document
-        if not isinstance(document, AckOperation) or document.cumulative or document.processed is not None:
-            return None
-        incarnations.add(document.incarnation)
-        acks += operation.acks
-    if len(incarnations) > 1 or len({one.branch for one in operations}) > 1:
-        return None
-    try:
-        planned = await place.cursor.plan(incarnations.pop(), ((operations[0].branch, tuple(acks)),))
-    except TxnFrameworkError:
-        return None  # the settling reports it
-    return None if planned is None else _Move(place, planned, operations)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Collection, Sequence
 
@@ -77,7 +78,7 @@ class MetadataPendingAcks:
         ended: dict[TxnID, State] = {}
         for _ in range(self._options.attempts_max):
             opened: dict[TxnID, tuple[PendingAck, ...]] = {}
-            unfinished = False
+            unfinished: list[Transaction] = []
             for txn_id, operations in (await self._records.by_txn()).items():
                 header = await read_header(self._store, txn_id)
                 if header is None:
@@ -86,9 +87,8 @@ class MetadataPendingAcks:
                     opened[txn_id] = _pending(operations)
                 else:
                     ended[txn_id] = header.transaction.state
-                    unfinished = True
-                    with self._operations.taking_effect(txn_id):
-                        await self._settle(header.transaction, with_writes=True)
+                    unfinished.append(header.transaction)
+            await self._settle_all(unfinished)
             if self._atomic or not unfinished:
                 return PendingAcks(opened, ended)
             # Without atomic batches each round repeats the reading: a record may be admitted during settling.
@@ -271,6 +271,18 @@ class MetadataPendingAcks:
         await admit(self._store, stored, self._options.attempts_max)
 
     # -- settling -------------------------------------------------------------------------------------
+
+    async def _settle_all(self, ended: Sequence[Transaction]) -> None:
+        """Settle transactions: those that this process wrote in one step, and the others by reading."""
+        # The coordinator may be settling some of them just now.
+        await asyncio.gather(*(self._operations.until_taken_effect(one.txn_id) for one in ended))
+        with contextlib.ExitStack() as marks:
+            for one in ended:
+                marks.enter_context(self._operations.taking_effect(one.txn_id))
+            settled = await asyncio.gather(*map(self._operations.settle_own, ended))
+            for one, is_settled in zip(ended, settled, strict=True):
+                if not is_settled:
+                    await self._settle(one, with_writes=True)
 
     async def _settle(self, ended: Transaction, *, with_writes: bool) -> None:
         """

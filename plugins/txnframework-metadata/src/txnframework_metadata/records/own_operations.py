@@ -40,8 +40,8 @@ class OwnOperations:
 
     Nothing of it is needed, and nothing of it is believed: an operation is removed only if it is stored as noted here.
     What is missing here is settled after the end, as are all operations on a store whose batches have one partition.
-    So only transactions that this process began are noted, and none that ends with rows of the application: the others
-    are never taken from here, and would keep operations and segments in memory.
+    So only transactions that this process began are noted: the others are never taken from here, and would keep
+    operations and segments in memory.
     """
 
     def __init__(self, store: IMetadataStore, begun: HeaderCache, transactions_max: int) -> None:
@@ -53,8 +53,7 @@ class OwnOperations:
         """Note an operation that was written or changed; ``place``: where it acknowledges."""
         if not self._is_used:
             return
-        begun = self._begun.known(operation.txn_id)
-        if begun is None or begun.transaction.co_commit:
+        if self._begun.known(operation.txn_id) is None:
             return
         written = self._written.known(operation.txn_id)
         if written is None:

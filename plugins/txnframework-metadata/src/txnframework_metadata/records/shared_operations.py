@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
@@ -43,6 +43,13 @@ class SharedOperations:
     def __init__(self, store: IMetadataStore, begun_max: int, page_records: int) -> None:
         self.begun: HeaderCache = HeaderCache(begun_max)
         self.own: OwnOperations = OwnOperations(store, self.begun, begun_max)
+        self.settle_own: Callable[[Transaction], Awaitable[int]] = _settle_nothing
+        """
+        Settle an ended transaction by what this process wrote in it, together with others; set by the coordinator.
+
+        Return the number of operations, if nothing of the transaction is left, of any process. Otherwise return 0: it
+        is settled by reading.
+        """
         self._store = store
         self._page_records = page_records
         self._is_atomic = IAtomicBatchStore.providedBy(store)
@@ -189,6 +196,10 @@ class SharedOperations:
         by_key = {operation.record.key: operation for operations in removals for operation in operations}
         await forget(self._store, tuple(by_key.values()))
         return [None] * len(removals)
+
+
+async def _settle_nothing(_: Transaction) -> int:
+    return 0
 
 
 # One batch of a store is bounded, but many stores apply several batches in one step and one commit.
