@@ -42,7 +42,7 @@ def test_check_refuses_only_what_a_broken_plugin_would_break(
 ) -> None:
     """A broken plugin is named; the check fails if the configuration needs what is missing, as a program would."""
     path = tmp_path / "txn.toml"
-    path.write_text("")
+    path.write_text(f'[metadata]\nurl = "memory://{tmp_path.name}"\n[ledger]\nurl = "memory://{tmp_path.name}"\n')
     assert run(["check", str(path)], (broken(),)) == 0
     assert capsys.readouterr().err == f"Note: a plugin is left out: {BROKEN}\n"
     path.write_text('[metadata]\nurl = "zz:"\n')
