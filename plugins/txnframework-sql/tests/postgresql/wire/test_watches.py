@@ -10,7 +10,6 @@ from typing import Any
 import asyncpg
 import pytest
 
-from txnframework.environment import Environment, SystemEnvironment
 from txnframework.errors import Closed
 from txnframework.interfaces import IMetadataStore, IValueWatch, IWatch
 from txnframework.model import Expect, IndexEntry, IndexRange, Key, KeyRange, Put
@@ -25,9 +24,8 @@ TARGETS = [Key("/a/x"), KeyRange("/a/", "/a0"), IndexRange("by", b"k", b"l")]
 
 
 @asynccontextmanager
-async def opened(url: str, environment: Environment | None = None) -> AsyncIterator[IMetadataStore]:
-    options = MetadataOptions(share_connection=False)
-    store = await open_metadata_store(url, environment or VirtualEnvironment(), options)
+async def opened(url: str) -> AsyncIterator[IMetadataStore]:
+    store = await open_metadata_store(url, VirtualEnvironment(), MetadataOptions(share_connection=False))
     try:
         yield store
     finally:
@@ -62,8 +60,7 @@ def test_what_others_commit(wire: Any, url: str, target: Key | KeyRange | IndexR
     """A watch wakes for the commits of another opening that concern it, and for no others."""
 
     async def test() -> None:
-        # Notifications are spaced out, so time passes for the process that sends them.
-        async with opened(url) as mine, opened(url, SystemEnvironment()) as others:
+        async with opened(url) as mine, opened(url) as others:
             watch = await mine.watch(target)
             everything = await mine.watch(KeyRange("/", "0"))
             await others.put(OTHER)
