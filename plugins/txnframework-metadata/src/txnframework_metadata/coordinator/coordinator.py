@@ -52,8 +52,8 @@ from txnframework_metadata.coordinator.co_commit import co_commit_store, commit_
 from txnframework_metadata.coordinator.joint_commit import colocated_ledgers, commit_jointly
 from txnframework_metadata.coordinator.outstanding_transactions import find_outstanding
 from txnframework_metadata.coordinator.settled_commit import commit_settled
+from txnframework_metadata.coordinator.settling_group import SettlingGroup
 from txnframework_metadata.coordinator.settling_step import OwnOutcome
-from txnframework_metadata.coordinator.shared_settling import SharedSettling
 from txnframework_metadata.coordinator.sweeps import Sweeps
 from txnframework_metadata.coordinator.unfinished_commit import close_branches
 from txnframework_metadata.options import CoordinatorOptions
@@ -111,7 +111,7 @@ class MetadataCoordinator:
             options,
             self.operations,
         )
-        self._shared_settling = SharedSettling(context.store, self.operations, options.page_records)
+        self._settling_group = SettlingGroup(context.store, self.operations, options.page_records)
         self.operations.settle_own = self._settle_own
         self._ledgers = context.ledgers
         self._joint_ledgers = colocated_ledgers(context.ledgers, context.store)
@@ -326,14 +326,14 @@ class MetadataCoordinator:
     async def close(self) -> None:
         """Close the coordinator; callers that wait in ``watch_ended`` get Closed."""
         self._closed.set()
-        await self._shared_settling.close()
+        await self._settling_group.close()
 
     async def _settle_own(self, ended: Transaction) -> int:
         written = self.operations.own.take(ended.txn_id)
         if written is None or ended.branches is None:
             return 0
         with self.operations.taking_effect(ended.txn_id):
-            is_settled = await self._shared_settling.settle(OwnOutcome(ended.txn_id, ended.branches, written))
+            is_settled = await self._settling_group.settle(OwnOutcome(ended.txn_id, ended.branches, written))
         return len(written.operations) if is_settled else 0
 
     def _require_open(self) -> None:

@@ -22,7 +22,7 @@ class _Waiting:
     is_settled: bool = False
 
 
-class SharedSettling:
+class SettlingGroup:
     """
     Settles committed transactions by what this process wrote in them.
 
