@@ -13,8 +13,10 @@ import gc
 import json
 import os
 import statistics
+import sys
 import tempfile
 import tomllib
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
@@ -32,6 +34,9 @@ from txnframework import Client, Consumer, Message, PlannedSend, Producer, Trans
 
 PEERS = Path(__file__).parent / "peers.toml"
 MESSAGE = b"x" * 100
+FILE_WIDTH = 200
+"""The columns of the table if it is not printed to a terminal."""
+
 SIZES = (1, 10, 100, 1_000, 10_000)
 Row = dict[str, float]
 
@@ -343,10 +348,9 @@ ROWS: tuple[Callable[[Measurement], Awaitable[Row]], ...] = (
 
 
 async def measure(
-    backend: Backend, scale: float, only: list[str], progress: Callable[[str], None], freezes: bool
-) -> Row:
-    """Return all figures of one backend."""
-    found: Row = {}
+    backend: Backend, scale: float, only: list[str], progress: Callable[[str], None], freezes: bool, found: Row
+) -> None:
+    """Measure one backend; ``found`` receives the figures of each row as soon as they are measured."""
     # The consumer that is measured acknowledges nothing.
     async with opened(backend.config("peers"), subscriptions={"unacknowledged_messages_max": 1_000_000}) as client:
         run = Measurement(client, scale, freezes)
@@ -354,7 +358,6 @@ async def measure(
             if not only or row.__name__ in only:
                 progress(row.__name__)
                 found |= await row(run)
-    return found
 
 
 def table(ours: dict[str, Row], peers: dict[str, Row]) -> Table:
@@ -383,24 +386,36 @@ def main() -> None:
     parser.add_argument("--freeze", action="store_true", help="call gc.freeze() before each measurement")
     parser.add_argument("--json", action="store_true", help="print our figures only, as JSON")
     arguments = parser.parse_args()
-    console, ours = Console(stderr=arguments.json), {}
+    # Without a terminal, such as into a file, the table is as wide as it needs.
+    console = Console(stderr=arguments.json, width=None if sys.stdout.isatty() else FILE_WIDTH)
+    ours: dict[str, Row] = {}
+    failed = False
     with console.status("starting") as status:
         for name in arguments.backend or list(BACKENDS):
-            with (
-                tempfile.TemporaryDirectory(dir=arguments.directory) as directory,
-                BACKENDS[name](Path(directory)) as backend,
-            ):
-                scale = 0.1 if arguments.quick else 1.0
+            scale = 0.1 if arguments.quick else 1.0
 
-                def progress(step: str, name: str = name) -> None:
-                    status.update(f"{name}: {step}")
+            def progress(step: str, name: str = name) -> None:
+                status.update(f"{name}: {step}")
 
-                ours[name] = asyncio.run(measure(backend, scale, arguments.only, progress, arguments.freeze))
+            # What was measured before is printed, too, if a store cannot start or fails.
+            found = ours[name] = {}
+            try:
+                with (
+                    tempfile.TemporaryDirectory(dir=arguments.directory) as directory,
+                    BACKENDS[name](Path(directory)) as backend,
+                ):
+                    asyncio.run(measure(backend, scale, arguments.only, progress, arguments.freeze, found))
+            except Exception:
+                failed = True
+                print(f"{name} failed; its figures are those that were measured before:", file=sys.stderr)
+                traceback.print_exc()
     if arguments.json:
         print(json.dumps(ours))
-        return
-    peers = tomllib.loads(PEERS.read_text(encoding="utf-8"))
-    console.print(table(ours, {name: peer["figures"] for name, peer in peers.items()}))
+    else:
+        peers = tomllib.loads(PEERS.read_text(encoding="utf-8"))
+        console.print(table(ours, {name: peer["figures"] for name, peer in peers.items()}))
+    if failed:
+        sys.exit(1)
 
 
 if __name__ == "__main__":
