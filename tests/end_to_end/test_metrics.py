@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import json
 import re
 import threading
 import urllib.error
@@ -171,6 +172,20 @@ def test_the_command_prints_what_prometheus_reads(cli: Any) -> None:
     assert 'txnframework_dead_letters{subscription="billing",topic="topic://public/default/orders"} 0.0' in printed.out
     assert re.search(r'txnframework_oldest_unacknowledged_message_age_seconds\{.*"billing".*\} \d', printed.out)
     assert re.search(r'txnframework_build_info\{python="3\..*",version=".*"\} 1\.0', printed.out)
+
+
+def test_the_command_prints_json_for_programs(cli: Any) -> None:
+    """The same families and values; served scrapes are text only."""
+    cli("topic", "create", "orders")
+    cli("topic", "produce", "orders", "a", "b")
+    printed = cli("metrics", "--output", "json")
+    assert printed.status == 0, printed.err
+    families = {family["name"]: family for family in json.loads(printed.out)}
+    (stored,) = families["txnframework_stored_messages"]["samples"]
+    assert (stored["labels"]["topic"], stored["value"]) == (ORDERS, 2.0)
+    assert families["txnframework_up"]["help"]
+    refused = cli("metrics", "--output", "json", "--listen", "127.0.0.1:0")
+    assert (refused.status, "remove --output json" in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize("address", ["9464", "host:", ":9464", "host:port", "host:70000"])

@@ -16,11 +16,12 @@ import click
 from txnframework.cli._store_metrics import SCRAPE_TIMEOUT_S, StatusReader, StatusSnapshot, compressed, head_of
 from txnframework.cli.addresses import is_local, parse_address
 from txnframework.cli.background_client import FIRST_TRY_S, BackgroundClient, OpenClient
+from txnframework.cli.output import print_json
 from txnframework.cli.stores import LoadedPlugins, client_opener, config_option, with_client
 from txnframework.cli.wsgi_server import Application, Respond, serving_in_threads
 from txnframework.client import Client
 from txnframework.environment import SystemEnvironment
-from txnframework.errors import MissingExtra, TxnFrameworkError
+from txnframework.errors import InvalidInput, MissingExtra, TxnFrameworkError
 
 PATH = "/metrics"
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -40,9 +41,16 @@ SWITCH_INTERVAL_S = 0.001
     show_default=True,
     help="How long a scrape waits until the stores are read; then it gets what was read for an earlier scrape.",
 )
+@click.option(
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Output format: the text format of Prometheus, or JSON for other programs. Scrapes get text.",
+)
 @config_option
 @click.pass_obj
-def metrics(loaded: LoadedPlugins, listen: str | None, wait_ms: int, config: Path | None) -> None:
+def metrics(loaded: LoadedPlugins, listen: str | None, wait_ms: int, output: str, config: Path | None) -> None:
     """
     Export metrics about the stores for Prometheus.
 
@@ -53,8 +61,14 @@ def metrics(loaded: LoadedPlugins, listen: str | None, wait_ms: int, config: Pat
     """
     _require_exporter()
     if listen is None:
-        click.echo(with_client(loaded, config, _exposition), nl=False)
+        text = with_client(loaded, config, _exposition)
+        if output == "json":
+            print_json(families_in(text))
+        else:
+            click.echo(text, nl=False)
         return
+    if output == "json":
+        raise InvalidInput("--listen serves the text format of Prometheus only; remove --output json")
     host, port = parse_address(listen, "--listen", "127.0.0.1:9464")
     if not is_local(host):
         click.echo("Note: everyone who can reach this address can read the metrics. They are not encrypted.", err=True)
@@ -110,6 +124,20 @@ class _Scrapes:
 async def _exposition(client: Client) -> str:
     reading = await StatusReader(lambda: client, 0).reading()
     return b"".join((head_of(reading), reading.body.plain)).decode()
+
+
+def families_in(text: str) -> list[dict[str, Any]]:
+    """Return the metric families of an exposition, as they are printed for programs; pure."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    return [
+        {
+            "name": family.name,
+            "help": family.documentation,
+            "samples": [{"labels": sample.labels, "value": sample.value} for sample in family.samples],
+        }
+        for family in text_string_to_metric_families(text)
+    ]
 
 
 async def _serve(open_client: OpenClient, host: str, port: int, wait_ms: int) -> None:
