@@ -14,7 +14,7 @@ import pytest
 from txnframework.environment import SystemEnvironment
 from txnframework.model import Expect, Key, Put
 from txnframework_sql import MetadataOptions, open_metadata_store
-from txnframework_sql.sqlite._files import file_system_of
+from txnframework_sql.sqlite._files import file_system_of, warn_if_log_may_be_reset
 
 
 @pytest.fixture(autouse=True)
@@ -101,3 +101,13 @@ def test_a_network_file_system_is_said_once(
     (warning,) = caplog.messages
     assert "network file system (nfs4)" in warning
     assert "use a local disk" in warning
+
+
+def test_an_old_library_is_warned_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With what to install; a library without the defect is not mentioned."""
+    path = tmp_path / "t.db"
+    for version in ((3, 51, 3), (3, 52, 0), (3, 51, 2), (3, 40, 1)):
+        warn_if_log_may_be_reset(path, f"sqlite:{path}", version)
+    (warning,) = caplog.messages
+    assert f"sqlite:{path}: SQLite 3.51.2 can damage the file" in warning
+    assert "use 3.51.3 or later" in warning

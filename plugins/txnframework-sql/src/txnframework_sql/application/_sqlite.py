@@ -31,7 +31,7 @@ from txnframework_sql.application._connection import (
 from txnframework_sql.application._kinds import connection_of
 from txnframework_sql.schema import counters
 from txnframework_sql.sqlite._errors import sqlite_code
-from txnframework_sql.sqlite._files import file_id
+from txnframework_sql.sqlite._files import file_id, warn_if_log_may_be_reset
 from txnframework_sql.sqlite._location import Location
 from txnframework_sql.steps.record_writes import put_record
 from txnframework_sql.steps.records import get_record
@@ -71,6 +71,7 @@ class SqliteJoins:
         the first own row would fail.
         """
         connection = connection_of(given, in_calling_thread)
+        warn_if_log_may_be_reset(self.location.path, self.location.shown_url, sqlite3.sqlite_version_info)
         is_own = await connection.begin()
         try:
             await _require_file(connection, self.location)

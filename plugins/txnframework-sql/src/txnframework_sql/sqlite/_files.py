@@ -103,6 +103,8 @@ _ENTERED_BY_OTHERS = stat.S_IXGRP | stat.S_IXOTH
 
 _warned: set[Path] = set()
 _warned_remote: set[Path] = set()
+_warned_reset: set[Path] = set()
+_RESET_REPAIRED = (3, 51, 3)
 _REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "fuse.sshfs", "glusterfs"})
 
 
@@ -157,6 +159,24 @@ def warn_if_remote(path: Path, shown_url: str) -> None:
         return
     _warned_remote.add(path)
     _LOG.warning("%s is on a network file system (%s), which can lose messages; use a local disk", shown_url, kind)
+
+
+def warn_if_log_may_be_reset(path: Path, shown_url: str, version: tuple[int, ...]) -> None:
+    """
+    Warn once in each process that connections of the application write to a database with an old SQLite.
+
+    Until 3.51.3, two connections that write and checkpoint at the same moment can damage the file ("WAL reset bug").
+    Connections of stores never do both at the same time, but those of an application do not take their lock.
+    """
+    if path in _warned_reset or version >= _RESET_REPAIRED:
+        return
+    _warned_reset.add(path)
+    _LOG.warning(
+        "%s: SQLite %s can damage the file in rare cases if an application's own connections write to it; use 3.51.3 or"
+        " later",
+        shown_url,
+        ".".join(map(str, version)),
+    )
 
 
 def file_system_of(path: Path, mounts: str) -> str:
