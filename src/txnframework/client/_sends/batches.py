@@ -136,6 +136,7 @@ class OutgoingMessage(msgspec.Struct, eq=False):
     * ``uncertain``: an earlier attempt had an unknown outcome.
     * ``order``: the position of the message in the producer's sending order.
     * ``principal``: the principal of the branch; all messages of a branch have the same one.
+    * ``has_migrated``: the topic has migrated to another family since the message was first routed.
     """
 
     message: EntryMessage
@@ -146,6 +147,7 @@ class OutgoingMessage(msgspec.Struct, eq=False):
     order: int = 0
     uncertain: bool = False
     principal: str = ""
+    has_migrated: bool = False
 
     @property
     def sequence_id(self) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from txnframework.broker import Host
 from txnframework.client._base import RetryPolicy
 from txnframework.client._sends.batches import OutgoingMessage, hash_of
-from txnframework.client._sends.segment_sender import BeyondWindow, SegmentSender
+from txnframework.client._sends.segment_sender import BeyondWindow, Following, SegmentSender
 from txnframework.errors import Closed, LedgerSealed, TopicNotFound
 from txnframework.model.entries import EntryMessage
 from txnframework.model.layout import Layout, SegmentState
@@ -114,11 +114,16 @@ class SegmentRouter:
         layout = self.layout
         ancestors = tuple((str(layout.name_of(one.id)), one) for one in layout.ancestors(segment_id))
         name = str(layout.name_of(segment_id))
-        sealed = self._reroute_soon if self._only is None else None
+        following = Following(self._has_migrated, self._reroute_soon if self._only is None else None)
         failed = self.fail_later if self._stops_after_failure else None
         return SegmentSender(
-            self._host, self._retry, self._producer, name, ancestors, sealed, layout.life, self._beyond, failed
+            self._host, self._retry, self._producer, name, ancestors, following, layout.life, self._beyond, failed
         )
+
+    async def _has_migrated(self, life: int) -> bool:
+        """Return whether the topic has another life, after a migration that is decided was finished."""
+        layout = await self._retry.run(self._host.topics.finish_changes, self.layout.topic)
+        return layout.life != life
 
     def _reroute_soon(self) -> None:
         if self._rerouting is None:
@@ -178,6 +183,7 @@ class SegmentRouter:
                 sender.stopped = True
             for sender in found.values():
                 await sender.idle()
+        has_migrated = layout.life != self.layout.life
         self._follow(layout)
         for number in stale:
             del self._senders[number]
@@ -185,4 +191,5 @@ class SegmentRouter:
         # sequence id between its first and last one. So entries of the second parent would be refused after those of
         # the first parent.
         for outgoing in sorted((one for sender in stale.values() for one in sender.waiting), key=lambda one: one.order):
+            outgoing.has_migrated = outgoing.has_migrated or has_migrated
             self.put(outgoing)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 from txnframework.broker import Host, OpenSegment
 from txnframework.client._base import RetryPolicy
@@ -28,6 +28,7 @@ from txnframework.errors import (
     NotFound,
     OutcomeUnknown,
     TransactionConflict,
+    TransactionDomainMismatch,
     TxnFrameworkError,
 )
 from txnframework.model.entries import EntryView, encode_entry
@@ -100,14 +101,26 @@ class BeyondWindow:
 ONE_ENTRY = Limit(1)
 
 
+class Following(NamedTuple):
+    """
+    How a sender follows its topic.
+
+    ``has_migrated`` returns whether the topic of this life has migrated. ``sealed`` is called when the segment was
+    sealed; None: the messages of this sender go to this segment only.
+    """
+
+    has_migrated: Callable[[int], Awaitable[bool]]
+    sealed: Callable[[], None] | None
+
+
 class SegmentSender:
     """
     Sends messages to one segment in order.
 
-    If the segment is sealed, the sender stops, keeps the unsent messages, and calls ``sealed``. If ``sealed`` is None,
-    the waiting sends fail instead. ``ancestors`` are the segments that this one descends from. ``life`` is the life of
-    the topic; a segment of the same name in another life is rejected. ``failed`` is called when messages outside of
-    transactions were not stored, before the next ones are sent.
+    If the segment is sealed, the sender stops, keeps the unsent messages, and calls ``following.sealed``. If that is
+    None, the waiting sends fail instead. ``ancestors`` are the segments that this one descends from. ``life`` is the
+    life of the topic; a segment of the same name in another life is rejected. ``failed`` is called when messages
+    outside of transactions were not stored, before the next ones are sent.
     """
 
     def __init__(
@@ -117,7 +130,7 @@ class SegmentSender:
         producer: str,
         segment: str,
         ancestors: tuple[tuple[str, Segment], ...],
-        sealed: Callable[[], None] | None,
+        following: Following,
         life: int,
         beyond: BeyondWindow,
         failed: Callable[[Exception], None] | None = None,
@@ -135,7 +148,7 @@ class SegmentSender:
         self._beyond = beyond
         # The highest sequence id chosen by the caller that is stored here; None if unknown.
         self._highest: int | None = None
-        self._sealed = sealed
+        self._following = following
         self._life = life
         self._failed = failed
         self._task: asyncio.Task[None] | None = None
@@ -203,6 +216,8 @@ class SegmentSender:
                     await self._send(batch)
                 except (LedgerSealed, LedgerNotFound) as error:
                     self._refused(batch, error)
+                except TransactionDomainMismatch as error:
+                    await self._mismatched(batch, error)
                 except Exception as error:  # any error of the store goes to the waiting sends
                     _fail(batch, error)
                     self._report(batch, error)
@@ -228,13 +243,36 @@ class SegmentSender:
 
     def _refused(self, batch: list[OutgoingMessage], error: LedgerSealed | LedgerNotFound) -> None:
         """Stop: after a seal the children take over; after a deletion the layout shows it."""
-        if self._sealed is None:
+        if self._following.sealed is None:
             _fail(batch, error)
             self._report(batch, error)
             return
         self.waiting.extendleft(one for one in reversed(batch) if not one.is_over)
         self.stopped, self.refused = True, error
-        self._sealed()
+        self._following.sealed()
+
+    async def _mismatched(self, batch: list[OutgoingMessage], error: TransactionDomainMismatch) -> None:
+        """
+        Follow the topic if it has migrated to the family of the transaction; otherwise fail.
+
+        This process may have opened the segment before the migration. The family that served it then refuses the
+        transaction before it finds that the segment is sealed. So a producer that sends in transactions only would be
+        refused permanently.
+        """
+        failure: Exception = error
+        try:
+            if await self._following.has_migrated(self._life):
+                self._refused(batch, LedgerSealed(self._segment))
+                return
+        except Exception as unknown:
+            failure = unknown
+        else:
+            if any(one.has_migrated for one in batch):
+                # The transaction began before the migration: the caller can repeat its work in another one.
+                failure = TransactionConflict(error.txn_id, "its topic has migrated to another family")
+                failure.__cause__ = error
+        _fail(batch, failure)
+        self._report(batch, failure)
 
     def _report(self, lost: list[OutgoingMessage], error: Exception) -> None:
         # A message of a transaction need not be repeated: the transaction cannot commit any more.
