@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from migrating import BOTH, NEW, OLD, migrate, values
+from migrating import BOTH, NEW, OLD, SOON_MS, migrate, values
 
-from txnframework import Client, Producer
+from txnframework import Client, DeadLetter, Message, PlannedSend, Producer
 from txnframework.errors import TransactionConflict, TransactionDomainMismatch
 
 if TYPE_CHECKING:
@@ -16,6 +17,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.log_family
 
 HOPS = pytest.mark.parametrize(("first", "then"), [(OLD, NEW), (NEW, OLD)], ids=["to the metadata family", "back"])
+
+
+def outputs(topic: str) -> str:
+    return topic.replace("orders", "invoices")
+
+
+async def migrate_both(client: Client, first: str, then: str) -> None:
+    await migrate(client, first, then)
+    await migrate(client, outputs(first), outputs(then))
 
 
 async def send(client: Client, producer: Producer, topic: str, value: bytes) -> None:
@@ -64,5 +74,95 @@ def test_a_transaction_that_began_before(stores: Stores, first: str, then: str) 
                 await wrong.abort()
             await send(elsewhere, sender, first, b"right")
             assert await values(client, first) == [b"right"]
+
+    stores.run(work())
+
+
+@HOPS
+def test_messages_from_before_in_planned_transactions(stores: Stores, first: str, then: str) -> None:
+    """A message that is stored in a segment of the former family is acknowledged with what is sent, in one step."""
+
+    async def work() -> None:
+        async with stores.open(**BOTH) as client:
+            for topic in (first, outputs(first)):
+                await client.create_topic(topic)
+            await (await client.producer(first)).send_many([b"1", b"2"])
+            sender = await client.producer(outputs(first))
+            await client.subscribe(first, "billing", start="earliest")
+            await migrate_both(client, first, then)
+            consumer = await client.consumer(first, "billing", type="failover")
+            for _ in range(2):
+                message = await consumer.receive(timeout_ms=SOON_MS)
+                await client.transact(sender.outgoing(message.value), consumer.acknowledging(message))
+            assert await values(client, outputs(first)) == [b"1", b"2"]
+            assert (await client.lag(first, "billing")).messages == 0
+
+    stores.run(work())
+
+
+@HOPS
+def test_handlers_that_return_what_is_sent(stores: Stores, first: str, then: str) -> None:
+    """A handler that runs while both of its topics migrate handles each message once, and none is a dead letter."""
+
+    async def work() -> None:
+        async with stores.open(**BOTH) as client, stores.open(**BOTH) as elsewhere:
+            for topic in (first, outputs(first)):
+                await client.create_topic(topic)
+            sender = await client.producer(first)
+            results = await elsewhere.producer(outputs(first))
+            letters = DeadLetter(redeliveries_max=1)
+            consumer = await elsewhere.consumer(
+                first, "billing", type="failover", start="earliest", dead_letter=letters
+            )
+            reached, go_on, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+            async def handle(message: Message) -> PlannedSend:
+                if message.value == b"2":
+                    reached.set()
+                    await go_on.wait()
+                if message.value == b"5":
+                    done.set()
+                return results.outgoing(message.value)
+
+            running = asyncio.ensure_future(consumer.run(handle))
+            await sender.send_many([b"1", b"2", b"3", b"4"])
+            await reached.wait()
+            await migrate_both(client, first, then)
+            await sender.send(b"5")
+            go_on.set()
+            waiting = asyncio.ensure_future(done.wait())
+            await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            consumer.stop()
+            await running
+            assert await values(client, outputs(first)) == [b"1", b"2", b"3", b"4", b"5"]
+
+    stores.run(work())
+
+
+@HOPS
+def test_dead_letters_from_before(stores: Stores, first: str, then: str) -> None:
+    """A message from before the migration that always fails becomes a dead letter of the topic's present name."""
+
+    async def work() -> None:
+        async with stores.open(**BOTH) as client:
+            letter_topic = f"{then}-billing-DLQ"
+            for topic in (first, letter_topic):
+                await client.create_topic(topic)
+            await (await client.producer(first)).send_many([b"bad", b"good"])
+            await client.subscribe(first, "billing", start="earliest")
+            await migrate(client, first, then)
+            consumer = await client.consumer(
+                first, "billing", type="shared", dead_letter=DeadLetter(redeliveries_max=0)
+            )
+            bad, good = [await consumer.receive(timeout_ms=SOON_MS) for _ in range(2)]
+            await consumer.ack(good)
+            await consumer.nack(bad, delay_ms=0)
+            letters = await client.consumer(letter_topic, "letters", start="earliest")
+            receiving, arriving = (asyncio.ensure_future(one.receive()) for one in (consumer, letters))
+            await asyncio.wait({receiving, arriving}, return_when=asyncio.FIRST_COMPLETED)
+            receiving.cancel()
+            await asyncio.wait({receiving})
+            assert receiving.cancelled()
+            assert (await arriving).value == b"bad"
 
     stores.run(work())

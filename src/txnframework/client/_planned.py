@@ -82,8 +82,9 @@ class PlannedAck(PlannedOperation):
         return f"<PlannedAck of {len(self.messages)} messages>"
 
     def names(self) -> tuple[str, ...]:
-        """Return the segments of the messages."""
-        return tuple({one.segment if isinstance(one, MessageID) else one.id.segment: None for one in self.messages})
+        """Return the topics of the messages, as the consumer knows them now."""
+        segments = [one.segment if isinstance(one, MessageID) else one.id.segment for one in self.messages]
+        return tuple(dict.fromkeys(map(self.acks.topic_of, segments)))
 
     def require_open(self) -> None:
         """Raise Closed if the consumer was closed."""

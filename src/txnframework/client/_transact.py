@@ -12,6 +12,7 @@ from txnframework.client._messages import MessageID
 from txnframework.client._planned import PlannedAck, PlannedOperation, PlannedSend, by_producer
 from txnframework.client._transaction import Transaction, TransactionPart
 from txnframework.errors import InvalidInput
+from txnframework.model.names import parse_name
 from txnframework.model.transactions import Begin
 
 
@@ -33,12 +34,20 @@ async def transact_planned(
     names = tuple(dict.fromkeys(name for one in operations for name in one.names()))
     place = host.transaction_place(*names)
     if place is None:
+        # A producer notices that its topic has migrated when it sends, and a consumer some time after it.
+        names = tuple(dict.fromkeys([await _current_name(host, name) for name in names]))
+        place = host.transaction_place(*names)
+    if place is None:
         raise InvalidInput(f"one transaction cannot cover all of these, which have no common family: {names}")
     done = await transact_jointly(host, place, request, operations)
     if done is not None:
         return done
     async with transaction(place) as txn:
         return await _performed(txn, operations)
+
+
+async def _current_name(host: Host, name: str) -> str:
+    return str(await host.topics.current_name(parse_name(name)))
 
 
 async def _performed(txn: TransactionPart, operations: Sequence[PlannedOperation]) -> tuple[MessageID, ...]:

@@ -60,6 +60,16 @@ class ConsumerAcks:
         self._segments = segments
         self.require_open = require_open
 
+    def topic_of(self, segment: str) -> str:
+        """
+        Return the topic to which a segment belongs, whose family serves its acknowledgments.
+
+        The name of a segment does not tell: it stays when the topic migrates. A segment that this consumer does not
+        follow is returned itself.
+        """
+        layout = self._segments.find_layout(segment)
+        return segment if layout is None else str(layout.topic)
+
     async def single(self, messages: Iterable[Acked], holder: Branch | None, principal: str = "") -> None:
         """Acknowledge messages individually, in ``holder`` or (None) outside transactions; see ``Consumer.ack``."""
         self.require_open()
