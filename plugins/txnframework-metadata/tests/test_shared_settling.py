@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import random
+from collections.abc import Awaitable, Callable, Iterable
 from typing import cast
 
 import pytest
-from metadata_world import SEGMENT, SUBSCRIPTION, Process, World, step
+from metadata_world import SEGMENT, SUBSCRIPTION, Process, World, entry, step
 from msgspec import structs
 
+from txnframework.errors import TransactionConflict
 from txnframework.interfaces import IDatabaseTransaction
-from txnframework.model import Ack, Branch, Position, State, Transaction
+from txnframework.model import Ack, AckState, Branch, Position, State, Transaction
+from txnframework.model.cursor import state_of
 from txnframework.model.metadata import Put
 from txnframework.model.transactions import Action, End
+from txnframework_metadata.options import PendingAckOptions
 
 LAST = Position(1, 2)
 
@@ -155,5 +159,95 @@ def test_an_aborted_one_is_settled_by_reading() -> None:
         await process.coordinator.settle(txn.txn_id)
         assert world.operations() == 0
         assert await other.values() == []
+
+    run(main)
+
+
+ENTRIES, BATCH, TRANSACTIONS = 2, 4, 5
+"""What the test below acknowledges: so many entries of so many messages, in so many transactions."""
+MESSAGES = [Position(1, number, index) for number in range(ENTRIES) for index in range(BATCH)]
+FAULTS = ["", "", "", "lose_reply", "drop", "refuse"]
+
+
+def acks_of(messages: Iterable[Position]) -> tuple[Ack, ...]:
+    """Return acknowledgments of messages as the dispatch writes them: one for each entry."""
+    indexes: dict[Position, set[int]] = {}
+    for one in messages:
+        indexes.setdefault(one.entry, set()).add(one.batch_index)
+    return tuple(
+        Ack(entry, BATCH, None if len(found) == BATCH else frozenset(found)) for entry, found in indexes.items()
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_rest_of_an_entry_is_delivered_again(seed: int) -> None:
+    """Whichever transactions acknowledge messages of it, in which order they end, and which of them share a step."""
+    chance = random.Random(seed)
+
+    async def main(world: World) -> None:
+        world.pending_ack_options = PendingAckOptions(page_records=3, acks_per_record_max=chance.randint(1, ENTRIES))
+        process, other = await world.process(), await world.process()
+        for number in range(ENTRIES):
+            await (await process.buffer()).append((entry("order", None, *range(number * BATCH, (number + 1) * BATCH)),))
+        # The last two owners are no transactions: one acknowledges at once, and one never does.
+        owned: list[list[Position]] = [[] for _ in range(TRANSACTIONS + 2)]
+        for message in chance.sample(MESSAGES, len(MESSAGES)):
+            chance.choice(owned).append(message)
+        *in_transactions, at_once, never = owned
+        fates = chance.choices(["rows", "rows", "rows", "commit", "abort"], k=TRANSACTIONS)
+        txns = []
+        for fate, messages in zip(fates, in_transactions, strict=True):
+            txns.append(await (begin_with_rows(process) if fate == "rows" else process.begin()))
+            middle = chance.randint(0, len(messages))
+            for some in filter(None, (messages[:middle], messages[middle:])):
+                await process.acknowledge(txns[-1], *acks_of(some))
+        done: set[Position] = set()
+        ended: list[int] = []
+
+        async def check() -> None:
+            cursor = await (await world.process()).cursor(SEGMENT, SUBSCRIPTION).load()
+            assert {one for one in MESSAGES if state_of(cursor, one) is AckState.DELETED} == done
+
+        async def settle_ended() -> None:
+            if fault := chance.choice(FAULTS):
+                getattr(process.wire, fault)(step("apply", "/"))
+            await settle(process, [txns[number] for number in chance.sample(ended, len(ended))])
+            done.update(one for number in ended for one in in_transactions[number])
+            ended.clear()
+            await check()
+
+        for number in chance.sample(range(TRANSACTIONS), TRANSACTIONS):
+            if chance.random() < 0.5 and at_once:
+                some, at_once = at_once[:1], at_once[1:]
+                assert await chance.choice([process, other]).cursor(SEGMENT, SUBSCRIPTION).apply(1, acks_of(some), None)
+                done.update(some)
+            if fates[number] == "rows":
+                await commit_with_rows(process, txns[number])
+                ended.append(number)
+            elif fates[number] == "commit":
+                await process.commit(txns[number])
+                await process.coordinator.settle(txns[number].txn_id)  # what the commit did not settle
+                done.update(in_transactions[number])
+            else:
+                await process.abort(txns[number])
+                await other.coordinator.settle(txns[number].txn_id)
+            await check()
+            if any(in_transactions[one] for one in ended) and chance.random() < 0.4:
+                await settle_ended()
+        if any(in_transactions[one] for one in ended):
+            await settle_ended()
+        assert world.operations() == 0
+        rest = set(MESSAGES) - done
+        assert rest >= {*never, *at_once}
+        # A message that is delivered can be acknowledged, and no other.
+        later = await other.begin()
+        for message in MESSAGES:
+            if message in rest:
+                await other.acknowledge(later, *acks_of([message]))
+            else:
+                with pytest.raises(TransactionConflict):
+                    await other.acknowledge(later, *acks_of([message]))
+        await other.commit(later)
+        assert (await other.cursor(SEGMENT, SUBSCRIPTION).load()).mark_delete == Position(1, ENTRIES - 1)
 
     run(main)

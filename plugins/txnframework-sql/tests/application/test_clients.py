@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sqlite3
 from pathlib import Path
 
@@ -108,6 +109,37 @@ def test_an_error_in_the_block(tmp_path: Path) -> None:
                     await invoices.send(b"1", txn=txn)
                     await todo.ack(again, txn=txn)
                 assert len((await session.execute(text("SELECT * FROM billed"))).all()) == 1
+            await engine.dispose()
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_rest_of_a_batch_comes_again(tmp_path: Path, seed: int) -> None:
+    """Transactions with own rows acknowledge some messages of a batch; the next consumer gets exactly the others."""
+    chance = random.Random(seed)
+
+    async def test() -> None:
+        async with asyncio.timeout(PATIENCE_S), txnframework.open(config_of(tmp_path)) as client:
+            await client.create_topic("orders")
+            engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'txn.db'}")
+            async with engine.begin() as connection:
+                await connection.run_sync(Base.metadata.create_all)
+            async with client.producer("orders") as orders:
+                await orders.send_many([b"%d" % number for number in range(8)])
+            async with client.consumer("orders", "billing", type="shared", start="earliest") as todo:
+                received = [await todo.receive(timeout_ms=60_000) for _ in range(8)]
+                assert len({(one.id.segment, one.id.position.entry) for one in received}) == 1
+                chance.shuffle(received)
+                for first in (0, 2, 3):
+                    async with AsyncSession(engine) as session, client.transaction(commit_with=session) as txn:
+                        await todo.ack(*received[first : first + (1 if first == 2 else 2)], txn=txn)
+                        session.add(Billed(what=str(first)))
+            async with client.consumer("orders", "billing", type="shared") as todo:
+                again = {(await todo.receive(timeout_ms=60_000)).value for _ in range(3)}
+                assert again == {one.value for one in received[5:]}
+                with pytest.raises(ReceiveTimeout):
+                    await todo.receive(timeout_ms=0)
             await engine.dispose()
 
     asyncio.run(test())
