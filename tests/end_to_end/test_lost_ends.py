@@ -360,3 +360,21 @@ def test_a_lost_segment_can_be_inspected_only(pair: Pair) -> None:
         await require_repair(pair)
 
     pair.run(work())
+
+
+def test_an_open_segment_can_be_inspected_only(pair: Pair) -> None:
+    """Who may find a lost end gets a ledger that refuses changes, also where another caller has the segment open."""
+
+    async def work(client: Client) -> None:
+        await created(client)
+        await send(client, b"kept")
+        name = str((await client.layout("orders")).name_of(0))
+        await client.host.segment(name)
+        entry = encode_entry([EntryMessage(None, b"refused", (), 0, 0)], "x", None)
+        async with client.host.segments.visit(name, may_have_lost_end=True) as opened:
+            with pytest.raises(InvalidInput, match="inspected only"):
+                await opened.ledger.append((Append(entry, 1),), None)
+        await send(client, b"still accepted")
+        assert await receive(client, 2) == [b"kept", b"still accepted"]
+
+    pair.run(pair.play(work))

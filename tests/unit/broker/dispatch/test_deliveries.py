@@ -9,6 +9,7 @@ from txnframework.broker.dispatch.deliveries import Deliveries, HeldMessage, Mes
 from txnframework.broker.dispatch.open_acks import OpenAcks, acks_of
 from txnframework.model import Ack, Branch, PendingAck, Position, State, TxnID
 from txnframework.model.cursor import Cursor
+from txnframework.model.delays import delayed_until
 from txnframework.model.entries import EntryMessage
 
 CURSOR = Cursor(1, Position(0, -1))
@@ -305,4 +306,18 @@ def test_a_message_that_waits_again_wakes_the_loop() -> None:
     deliveries.woken.clear()
     progress.undo_ack(begun)
     assert _waiting(deliveries) == [(1, 0, 0)]
+    assert deliveries.woken.is_set()
+
+
+def test_a_message_that_is_delayed_again_wakes_the_loop() -> None:
+    """The loop may sleep until a later message is due."""
+    deliveries = Deliveries(delays=True)
+    progress = AckProgress(deliveries)
+    delayed = EntryMessage(None, b"", delayed_until((), 100), 0, 0)
+    deliveries.read(HeldMessage(_at(1), 1, delayed, "p", None), CURSOR, NOTHING)
+    begun = progress.begin_ack((_at(1),), BRANCH, cumulative=False)
+    assert deliveries.next_due_ms() is None
+    deliveries.woken.clear()
+    progress.undo_ack(begun)
+    assert deliveries.next_due_ms() == 100
     assert deliveries.woken.is_set()
