@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from txnframework import Client, Consumer, Message
+from txnframework.broker.lease_names import member_lease
 from txnframework.errors import Conflict, ReceiveTimeout, TransactionConflict
+from txnframework.model import paths
 from txnframework.testing.clock import VirtualEnvironment, run_ready
 
 if TYPE_CHECKING:
@@ -479,5 +481,24 @@ def test_a_namesake_of_another_type_is_replaced(memory: Stores) -> None:
             producer = await one.producer("orders")
             await producer.send(b"order", key=b"key")
             assert (await later.receive(timeout_ms=60_000)).value == b"order"
+
+    memory.run(work())
+
+
+def test_a_refused_namesake_replaces_nobody(memory: Stores) -> None:
+    """While others use the subscription with another type, a namesake of one of them is refused, and that one stays."""
+
+    async def work() -> None:
+        async with memory.open() as one, memory.open() as two, memory.open() as three:
+            await one.create_topic("orders", segments=2)
+            await join(one, "shared", name="worker")
+            await join(two, "shared")
+            store = one.host.metadata
+            member = paths.lease_key(member_lease((await one.layout("orders")).topic, "billing", store.session))
+            before = await store.get(member)
+            assert before is not None
+            with pytest.raises(Conflict, match=ONE_TYPE.format("shared", "shared")):
+                await join(three, "key_shared", name="worker")
+            assert await store.get(member) == before
 
     memory.run(work())

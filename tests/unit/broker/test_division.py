@@ -86,6 +86,10 @@ def test_what_the_leases_say() -> None:
     assert view.holders == {names[0]: "s2", names[1]: "s1", names[2]: "spark s9"}
     assert view.divided(names, frozenset({names[0]})) == {names[0]: "s2", names[1]: "s1"}
     assert all(is_lease_of(one, TOPIC, "billing") for one in leases)
+    # A process that uses the subscription with another type is about to be refused, and gets no segments.
+    leases.update([lease(member_lease(TOPIC, "billing", "s4"), "on billing@web-4:1 in s4 as key_shared")])
+    for kind, members in (("shared", ["s1", "s2"]), ("key_shared", ["s1", "s2", "s4"])):
+        assert sorted(view_of(TOPIC, "billing", "s2", leases, kind).members) == members
     other = member_lease(TopicName("topic", "public", "default", "invoices"), "billing of x", "s3")
     assert member_of(other, TOPIC, "billing") is None
     longer = TopicName("persistent", "public", "default", "orders-2")
