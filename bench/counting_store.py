@@ -12,7 +12,7 @@ from zope.interface import providedBy
 
 from txnframework import Client
 from txnframework.broker import ForwardingProxy
-from txnframework.interfaces import IAtomicBatchStore, IMetadataStore
+from txnframework.interfaces import IMetadataStore
 from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, PutSequential, Record
 
 
@@ -26,7 +26,7 @@ class CountingStore(ForwardingProxy):
 
     location = object()
 
-    _behind: IAtomicBatchStore
+    _behind: IMetadataStore
 
     def __init__(self, behind: IMetadataStore) -> None:
         super().__init__(behind)

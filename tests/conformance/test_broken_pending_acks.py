@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from zope.interface import directlyProvides, providedBy
 
 from txnframework.errors import Closed, OutcomeUnknown, TransactionConflict, TransactionNotFound, Unavailable
-from txnframework.interfaces import IAtomicBatchStore, IPendingAckStore
-from txnframework.model import Ack, AckRequest, Branch, Expect, PendingAcks, State, Transaction
+from txnframework.interfaces import IMetadataStore, IPendingAckStore
+from txnframework.model import Ack, AckRequest, Batch, Branch, Expect, PendingAcks, Record, State, Transaction
 from txnframework.model.ack_overlap import Verdict
 from txnframework.model.cursor import Cursor, unite
 from txnframework.model.paths import operations_prefix
@@ -589,7 +590,7 @@ class MixesBranches(MetadataPendingAcks):
             def note(self, operation: StoredOperation, *, may_grow: bool) -> None:
                 super().note(_with(operation, branch=0), may_grow=may_grow)
 
-        self._confirmed = OfAll(100, admitted_is_confirmed=False)
+        self._confirmed = OfAll(100)
 
 
 class FailsTogether(MetadataPendingAcks):
@@ -643,22 +644,25 @@ class RefusesWhatTookEffect(MetadataPendingAcks):
         return []
 
 
-# -- without atomic batches ---------------------------------------------------------------------------
+class _UncheckedStore:
+    """A store that checks nothing in a batch."""
+
+    def __init__(self, store: IMetadataStore) -> None:
+        self._store = store
+        directlyProvides(self, *providedBy(store).flattened())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def apply(self, batch: Batch) -> tuple[Record, ...]:
+        return await self._store.apply(msgspec.structs.replace(batch, checks=()))
 
 
-class AdmitsAtOnce(MetadataPendingAcks):
-    """Lets a record count before the header was read again."""
+class PutsWithoutACheck(MetadataPendingAcks):
+    """Puts a record whatever has become of its transaction."""
 
-    def _drafts(self, requests: Sequence[AckRequest]) -> list[Draft]:
-        planned = super()._drafts(requests)
-        return [replace(one, blank=msgspec.structs.replace(one.blank, admitted=True)) for one in planned]
-
-
-class AdmitsNothing(MetadataPendingAcks):
-    """Forgets to let a record count."""
-
-    async def _admit(self, stored: Sequence[StoredOperation]) -> None:
-        pass
+    def __init__(self, context: SubscriptionContext) -> None:
+        super().__init__(replace(context, store=IMetadataStore(_UncheckedStore(context.store))))
 
 
 CASES: list[tuple[type[MetadataPendingAcks], str]] = [
@@ -722,6 +726,7 @@ CASES: list[tuple[type[MetadataPendingAcks], str]] = [
     (BelievesHeaders, "test_recovering_while_others_settle"),
     (ForgetsWhatTimedOut, "test_timed_out_transaction_gives_back"),
     (LooksFirst, "test_two_processes"),
+    (PutsWithoutACheck, "test_killed_after_a_late_put"),
     (LooksAtTheCursorFirst, "test_holder_settles_meanwhile"),
     (AppliesAtOnce, "test_transaction_ends_meanwhile"),
     (HoldsByItself, "test_killed_while_adding"),
@@ -742,18 +747,8 @@ CASES: list[tuple[type[MetadataPendingAcks], str]] = [
     (RefusesWhatTookEffect, "test_refused_is_not_recorded"),
 ]
 
-STEP_BY_STEP: list[tuple[type[MetadataPendingAcks], str]] = [
-    (AdmitsAtOnce, "test_killed_after_a_late_put"),
-    (AdmitsNothing, "test_takes_effect_with_the_commit"),
-    (LooksFirst, "test_two_processes"),
-    (LooksAtTheCursorFirst, "test_holder_settles_meanwhile"),
-    (ForgetsFirst, "test_killed_while_settling"),
-    (KeepsWhatFailed, "test_refused_step_fails_the_add"),
-]
-"""On a store without atomic batches."""
 
-
-def harness_of(broken: type[MetadataPendingAcks], *hidden: type[IAtomicBatchStore]) -> type[WorldHarness]:
+def harness_of(broken: type[MetadataPendingAcks]) -> type[WorldHarness]:
     """Return a harness whose processes have a pending-ack store of this class."""
 
     async def open_store(context: SubscriptionContext) -> IPendingAckStore:
@@ -763,7 +758,6 @@ def harness_of(broken: type[MetadataPendingAcks], *hidden: type[IAtomicBatchStor
         patience_s = 0.2
         stores = MemoryMetadataHarness
         ledgers = MemoryLedgerHarness
-        without = hidden
         (coordinator,) = txnframework_coordinators()
         (buffer,) = txnframework_buffers()
         pending_acks = Provider("broken", open_store, broken)
@@ -777,12 +771,6 @@ def test_broken_pending_acks(broken: type[MetadataPendingAcks], name: str, must_
     must_fail(PendingAckSuite, harness_of(broken), name)
 
 
-@pytest.mark.parametrize(("broken", "name"), STEP_BY_STEP)
-def test_broken_step_by_step(broken: type[MetadataPendingAcks], name: str, must_fail: Callable[..., None]) -> None:
-    """The same where the store has no atomic batches."""
-    must_fail(PendingAckSuite, harness_of(broken, IAtomicBatchStore), name)
-
-
 def test_every_test_has_teeth(every_test_has_teeth: Callable[..., None]) -> None:
     """Each test of the suite fails on some broken store."""
-    every_test_has_teeth(PendingAckSuite, {name for _, name in CASES + STEP_BY_STEP}, set())
+    every_test_has_teeth(PendingAckSuite, {name for _, name in CASES}, set())

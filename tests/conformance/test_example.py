@@ -1,8 +1,4 @@
-"""
-The metadata family keeps its rules over the tutorial's store, which has no atomic batches, and carries the quick start.
-
-The way without atomic batches is the one that most plugins begin with; here a store takes it that has no other.
-"""
+"""The metadata family keeps its rules over the tutorial's store, and the quick start runs on it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The metadata family keeps the rules of its roles, over the stores in memory; with and without atomic batches."""
+"""The metadata family keeps the rules of its roles, over the stores in memory."""
 
 from __future__ import annotations
 
-from txnframework.interfaces import IAtomicBatchStore
 from txnframework.testing import BufferSuite, CoordinatorSuite, JointCommitSuite, PendingAckSuite, WorldHarness
 from txnframework_memory.testing import MemoryLedgerHarness, MemoryMetadataHarness
 from txnframework_metadata.plugin import (
@@ -20,12 +19,6 @@ class MetadataFamilyInMemory(WorldHarness):
     (coordinator,) = txnframework_coordinators()
     (buffer,) = txnframework_buffers()
     (pending_acks,) = txnframework_pending_ack_stores()
-
-
-class MetadataFamilyWithoutBatches(MetadataFamilyInMemory):
-    """The same on a store of which it knows no atomic batches: put, recheck, withdraw; admitted acknowledgments."""
-
-    without = (IAtomicBatchStore,)
 
 
 class MetadataFamilyInOneMemory(MetadataFamilyInMemory):
@@ -46,31 +39,13 @@ class TestMetadataBuffer(BufferSuite):
     harness = MetadataFamilyInMemory
 
 
-class TestMetadataBufferWithoutBatches(BufferSuite):
-    """ITransactionBuffer of the metadata family, step by step."""
-
-    harness = MetadataFamilyWithoutBatches
-
-
 class TestMetadataCoordinator(CoordinatorSuite):
     """ITransactionCoordinator and IApplicationCoordinator of the metadata family."""
 
     harness = MetadataFamilyInMemory
 
 
-class TestMetadataCoordinatorWithoutBatches(CoordinatorSuite):
-    """ITransactionCoordinator and IApplicationCoordinator of the metadata family, step by step."""
-
-    harness = MetadataFamilyWithoutBatches
-
-
 class TestMetadataPendingAcks(PendingAckSuite):
     """IPendingAckStore of the metadata family."""
 
     harness = MetadataFamilyInMemory
-
-
-class TestMetadataPendingAcksWithoutBatches(PendingAckSuite):
-    """IPendingAckStore of the metadata family, step by step: acknowledgments are admitted after a second look."""
-
-    harness = MetadataFamilyWithoutBatches

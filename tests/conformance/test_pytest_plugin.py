@@ -43,7 +43,7 @@ class TestStore(MetadataStoreSuite):
     result.stdout.fnmatch_lines(
         [
             "*TestStore (MemoryMetadataHarness)*",
-            "*declared: CoCommitting, Crashing, Disconnecting, IAtomicBatchStore, ICoCommitStore, "
+            "*declared: CoCommitting, Crashing, Disconnecting, ICoCommitStore, "
             "ICopyableMetadataStore, ICrossPartitionStore, INotifyingStore*",
             "*not declared: Expiring, IDurableStore, ISharedStore*",
             "*known deviations: none*",

@@ -20,8 +20,8 @@ class Explored:
     def __init__(self, keep: Callable[[str, object], None]) -> None:
         self._keep = keep
 
-    def add(self, scenario: type, atomic: bool, text: str, points: int) -> None:
-        self._keep(EXPLORED, [f"{scenario.__name__}{'' if atomic else ', no atomic batches'}", text, points])
+    def add(self, scenario: type, text: str, points: int) -> None:
+        self._keep(EXPLORED, [scenario.__name__, text, points])
 
 
 @pytest.fixture

@@ -39,8 +39,6 @@ class Scenario(ABC):
     """With how many segments each begins."""
     subscriptions: ClassVar[tuple[tuple[str, str], ...]] = ()
     """Those whose deliveries are checked at the end: topic and name."""
-    without_batches: ClassVar[bool] = False
-    """Walk it also on a store without atomic batches: its order of steps is to be enough there."""
     across_partitions: ClassVar[bool] = False
     """Walk it on a store whose batches have any partitions, so that transactions are settled as they end."""
     composed: ClassVar[bool] = False

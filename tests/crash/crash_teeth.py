@@ -17,18 +17,17 @@ def changing(walked: Walked) -> Iterable[Point]:
 def failures(
     scenario: type[Scenario],
     points: Callable[[Walked], Iterable[Point]] = changing,
-    atomic: bool = True,
     family: str = "metadata",
 ) -> Iterator[str]:
     """Yield what fails at the points of a scenario, beginning with the run in which nothing goes wrong."""
     walked = Walked()
     try:
-        walked = run(scenario, Point(), atomic, family)
+        walked = run(scenario, Point(), family)
     except CrashPointFailed as failed:
         yield _broken(failed)
     for point in points(walked):
         try:
-            run(scenario, point, atomic, family)
+            run(scenario, point, family)
         except CrashPointFailed as failed:
             yield _broken(failed)
 

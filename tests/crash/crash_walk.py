@@ -68,9 +68,9 @@ class CrashPointFailed(AssertionError):
     """The state that a crash or a fault left behind, or what became of it, breaks an invariant."""
 
 
-def run(scenario_class: type[Scenario], point: Point, atomic: bool = True, family: str = "metadata") -> Walked:
+def run(scenario_class: type[Scenario], point: Point, family: str = "metadata") -> Walked:
     """Run a scenario with what goes wrong at ``point``; raise CrashPointFailed if an invariant does not hold after."""
-    world = World(point.seed, atomic, family, scenario_class.across_partitions)
+    world = World(point.seed, family, scenario_class.across_partitions)
     walk = _Walk(scenario_class, point, world)
     gc.disable()  # when it comes is not decided by a seed
     try:
@@ -80,8 +80,7 @@ def run(scenario_class: type[Scenario], point: Point, atomic: bool = True, famil
         stood = "not started" if victim is None else victim.process.last_step or victim.process.describe_last_step()
         call = f"; call {point.call} is {walk.walked.calls[point.call]}" if walk.hit else ""
         raise CrashPointFailed(
-            f"{scenario_class.__name__}{'' if atomic else ' without atomic batches'}, {point}{call}; "
-            f"the victim stood at {stood}: {type(error).__name__}: {error}"
+            f"{scenario_class.__name__}, {point}{call}; the victim stood at {stood}: {type(error).__name__}: {error}"
         ) from error
     finally:
         world.end()

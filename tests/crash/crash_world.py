@@ -38,17 +38,17 @@ COLLECTED_AFTER_MS = RETENTION_MS + 30_000
 
 
 class World(SimulatedWorld):
-    """``space`` holds what survives; with ``atomic`` False no process's metadata store has atomic batches."""
+    """``space`` holds what survives."""
 
     space: MemorySpace
 
-    def __init__(self, seed: int, atomic: bool, family: str = "metadata", across_partitions: bool = False) -> None:
+    def __init__(self, seed: int, family: str = "metadata", across_partitions: bool = False) -> None:
         self.family = family
         loop = SimulatedLoop(VirtualEnvironment(seed), seed)
         # Under seed 0 every call takes one round, so that a walk has few steps; else calls overtake each other.
         pause = loop.pause if seed else _one_round
         self.space = space = MemorySpace(loop.environment)
-        super().__init__(loop, space, registry(family), pause, atomic=atomic, across_partitions=across_partitions)
+        super().__init__(loop, space, registry(family), pause, across_partitions=across_partitions)
 
     def start(self, name: str, transactions: dict[str, Any] = NOTHING, retention: dict[str, Any] = NOTHING) -> Machine:
         """Start a process and open its client, with settings of these tables."""

@@ -71,7 +71,7 @@ def test_every_public_coroutine_has_a_story() -> None:
 def test_given_up(story: Story, family: str, way: Way, explored: Explored) -> None:
     """A sample of what is walked through below."""
     points = list(walk(story, family, way, SKIPPING[way]))
-    explored.add(type(story), True, f"{len(points)} times {way.value} in {family}", len(points))
+    explored.add(type(story), f"{len(points)} times {way.value} in {family}", len(points))
 
 
 @pytest.mark.parametrize(("story", "family"), KNOWN)
@@ -98,7 +98,7 @@ def test_steps_that_callers_take_themselves_are_found(
 def test_closing_in_mid_commit(story: Story, family: str, explored: Explored) -> None:
     """A client that is closed has decided, and told, what was begun: nobody has to sweep behind it."""
     points = list(walk(story, family, Way.CLOSED, SKIPPING[Way.CLOSED], sweeps=False))
-    explored.add(type(story), True, f"{len(points)} times closed in {family} without sweeps", len(points))
+    explored.add(type(story), f"{len(points)} times closed in {family} without sweeps", len(points))
 
 
 @pytest.mark.parametrize("family", FAMILIES[1:])
@@ -120,4 +120,4 @@ def test_closing_that_waits_for_nothing_is_found(family: str, monkeypatch: pytes
 def test_given_up_at_every_step(story: Story, family: str, way: Way, explored: Explored) -> None:
     """Wherever a call is given up, the world is whole."""
     points = list(walk(story, family, way))
-    explored.add(type(story), True, f"{len(points)} times {way.value} in {family}", len(points))
+    explored.add(type(story), f"{len(points)} times {way.value} in {family}", len(points))

@@ -18,84 +18,76 @@ ORDERS_OF_EVENTS = range(1, 21)
 READS_EVERY = 3
 """Which reads are refused in the ordinary run; slow tests refuse all of them."""
 RACES = (*races.SCENARIOS, *applications.RACES)
-WALKS = [
-    pytest.param(scenario, atomic, id=f"{scenario.__name__}-{'batches' if atomic else 'no batches'}")
-    for scenario in SCENARIOS
-    for atomic in (True, False)
-    if atomic or scenario.without_batches
-]
+WALKS = [pytest.param(scenario, id=scenario.__name__) for scenario in SCENARIOS]
 
 
 @cache
-def undisturbed(scenario: type[Scenario], atomic: bool) -> Walked:
+def undisturbed(scenario: type[Scenario]) -> Walked:
     """Run a scenario in which nothing goes wrong; it is the same for every test that asks where something may."""
-    return run(scenario, Point(), atomic)
+    return run(scenario, Point())
 
 
-@pytest.mark.parametrize(("scenario", "atomic"), WALKS)
-def test_killed_after_every_change(scenario: type[Scenario], atomic: bool, explored: Explored) -> None:
+@pytest.mark.parametrize("scenario", WALKS)
+def test_killed_after_every_change(scenario: type[Scenario], explored: Explored) -> None:
     """A process that vanishes after any step that others can see leaves a whole that they go on with."""
-    walked = undisturbed(scenario, atomic)
+    walked = undisturbed(scenario)
     points = list(kills(walked, changes_only=True))
     for point in points:
-        run(scenario, point, atomic)
-    explored.add(scenario, atomic, f"{len(points)} kills in {len(walked.lefts)} steps", len(points))
+        run(scenario, point)
+    explored.add(scenario, f"{len(points)} kills in {len(walked.lefts)} steps", len(points))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("scenario", "atomic"), [walk for walk in WALKS if not walk.values[0].composed])
-def test_killed_after_every_step(scenario: type[Scenario], atomic: bool, explored: Explored) -> None:
+@pytest.mark.parametrize("scenario", [walk for walk in WALKS if not walk.values[0].composed])
+def test_killed_after_every_step(scenario: type[Scenario], explored: Explored) -> None:
     """Nor do the steps in between matter, in which only memory changes: whose it was, it is gone."""
-    points = list(kills(undisturbed(scenario, atomic)))
+    points = list(kills(undisturbed(scenario)))
     for point in points:
-        run(scenario, point, atomic)
-    explored.add(scenario, atomic, f"{len(points)} kills", len(points))
+        run(scenario, point)
+    explored.add(scenario, f"{len(points)} kills", len(points))
 
 
-@pytest.mark.parametrize(("scenario", "atomic"), WALKS)
-def test_stopped_for_long(scenario: type[Scenario], atomic: bool, explored: Explored) -> None:
+@pytest.mark.parametrize("scenario", WALKS)
+def test_stopped_for_long(scenario: type[Scenario], explored: Explored) -> None:
     """A process that is taken for gone, and goes on when all is settled and collected, can fail but not damage."""
-    points = list(pauses(undisturbed(scenario, atomic)))
+    points = list(pauses(undisturbed(scenario)))
     for point in points:
-        run(scenario, point, atomic)
-    explored.add(scenario, atomic, f"{len(points)} pauses", len(points))
+        run(scenario, point)
+    explored.add(scenario, f"{len(points)} pauses", len(points))
 
 
-@pytest.mark.parametrize(("scenario", "atomic"), WALKS)
-def test_writes_refused_or_unanswered(scenario: type[Scenario], atomic: bool, explored: Explored) -> None:
+@pytest.mark.parametrize("scenario", WALKS)
+def test_writes_refused_or_unanswered(scenario: type[Scenario], explored: Explored) -> None:
     """A write that is refused, or applied without a reply, is reported or repaired; so is every third read."""
-    walked = undisturbed(scenario, atomic)
-    # Reads are the same with and without batches, so they fail once.
-    points = list(faults(walked, reads_every=None if scenario.composed or not atomic else READS_EVERY))
+    walked = undisturbed(scenario)
+    points = list(faults(walked, reads_every=None if scenario.composed else READS_EVERY))
     for point in points:
-        run(scenario, point, atomic)
-    explored.add(scenario, atomic, f"{len(points)} faults in {len(walked.calls)} calls", len(points))
+        run(scenario, point)
+    explored.add(scenario, f"{len(points)} faults in {len(walked.calls)} calls", len(points))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "scenario", [walk.values[0] for walk in WALKS if walk.values[1] and not walk.values[0].composed]
-)
+@pytest.mark.parametrize("scenario", [walk.values[0] for walk in WALKS if not walk.values[0].composed])
 def test_every_call_refused_or_unanswered(scenario: type[Scenario], explored: Explored) -> None:
     """The same for each read."""
-    points = list(faults(undisturbed(scenario, True)))
+    points = list(faults(undisturbed(scenario)))
     for point in points:
-        run(scenario, point, True)
-    explored.add(scenario, True, f"{len(points)} faults", len(points))
+        run(scenario, point)
+    explored.add(scenario, f"{len(points)} faults", len(points))
 
 
-@pytest.mark.parametrize(("scenario", "atomic"), WALKS)
-def test_a_fault_and_then_a_kill(scenario: type[Scenario], atomic: bool, explored: Explored) -> None:
+@pytest.mark.parametrize("scenario", WALKS)
+def test_a_fault_and_then_a_kill(scenario: type[Scenario], explored: Explored) -> None:
     """Nor do two misfortunes do harm, in whatever order things happen: a sample, drawn by seeds."""
-    points = list(combinations(undisturbed(scenario, atomic), SEEDS))
+    points = list(combinations(undisturbed(scenario), SEEDS))
     for point in points:
-        run(scenario, point, atomic)
-    explored.add(scenario, atomic, f"{len(points)} of both", len(points))
+        run(scenario, point)
+    explored.add(scenario, f"{len(points)} of both", len(points))
 
 
-@pytest.mark.parametrize(("scenario", "atomic"), [walk for walk in WALKS if walk.values[0] in RACES])
-def test_races_in_many_orders(scenario: type[Scenario], atomic: bool, explored: Explored) -> None:
+@pytest.mark.parametrize("scenario", [walk for walk in WALKS if walk.values[0] in RACES])
+def test_races_in_many_orders(scenario: type[Scenario], explored: Explored) -> None:
     """Who races whom to the end of a transaction is told the same outcome, and finds it everywhere."""
     for seed in ORDERS_OF_EVENTS:
-        run(scenario, Point(seed=seed), atomic)
-    explored.add(scenario, atomic, f"{len(ORDERS_OF_EVENTS)} orders of events", len(ORDERS_OF_EVENTS))
+        run(scenario, Point(seed=seed))
+    explored.add(scenario, f"{len(ORDERS_OF_EVENTS)} orders of events", len(ORDERS_OF_EVENTS))

@@ -48,7 +48,7 @@ def test_killed_and_refused(scenario: type[Scenario], explored: Explored) -> Non
     points = [*kills(walked, changes_only=True)][::EVERY] + [*faults(walked, reads_every=None)][::EVERY]
     for point in points:
         run(scenario, point, family="log")
-    explored.add(scenario, True, f"{len(points)} points of the log family", len(points))
+    explored.add(scenario, f"{len(points)} points of the log family", len(points))
 
 
 def test_settled_before_the_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,4 +85,4 @@ def test_every_point(scenario: type[Scenario], explored: Explored) -> None:
     points = [*kills(walked), *pauses(walked), *faults(walked), *combinations(walked, SEEDS)]
     for point in points:
         run(scenario, point, family="log")
-    explored.add(scenario, True, f"{len(points)} points of the log family", len(points))
+    explored.add(scenario, f"{len(points)} points of the log family", len(points))

@@ -27,7 +27,7 @@ def test_killed_and_refused(scenario: type[Scenario], explored: Explored) -> Non
     points = [*kills(walked, changes_only=True), *pauses(walked), *faults(walked, reads_every=None)][::EVERY]
     for point in points:
         run(scenario, point, family="both")
-    explored.add(scenario, True, f"{len(points)} points of a migration", len(points))
+    explored.add(scenario, f"{len(points)} points of a migration", len(points))
 
 
 @pytest.mark.slow
@@ -38,7 +38,7 @@ def test_every_point(scenario: type[Scenario], explored: Explored) -> None:
     points = [*kills(walked), *pauses(walked), *faults(walked), *combinations(walked, SEEDS)]
     for point in points:
         run(scenario, point, family="both")
-    explored.add(scenario, True, f"{len(points)} points of a migration", len(points))
+    explored.add(scenario, f"{len(points)} points of a migration", len(points))
 
 
 async def _nothing(*_: object) -> None:

@@ -126,7 +126,6 @@ DOCUMENTS = [
             incarnation=7,
             acks=[AckDocument(position="4:2"), AckDocument(position="4:3", size=5, indexes=[0, 4])],
             cumulative=True,
-            admitted=False,
             processed=ProcessedRangeDocument(query="q", batch=8, start="4:-1", end="4:9", epoch=2),
         ),
         Key(paths.operations_prefix(TXN).path + "00000000000000000008"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from txnframework.errors import Corrupt, OutcomeUnknown, Unavailable, UnknownFormat
-from txnframework.interfaces import IAtomicBatchStore, IDurableStore, IMetadataStore, ISharedStore
+from txnframework.interfaces import ICrossPartitionStore, IDurableStore, IMetadataStore, ISharedStore
 from txnframework.model import Expect, Key, Put
 from txnframework.plugin import StoreContext, load_plugins, verify_provider
 from txnframework.testing import VirtualEnvironment
@@ -38,7 +38,7 @@ def test_found_by_its_scheme() -> None:
     found = load_plugins([plugin]).metadata_store("notebook")
     verify_provider(IMetadataStore, found)
     assert IDurableStore.implementedBy(NotebookStore)
-    assert not IAtomicBatchStore.implementedBy(NotebookStore)
+    assert not ICrossPartitionStore.implementedBy(NotebookStore)
     assert not ISharedStore.implementedBy(NotebookStore)
 
 
@@ -48,7 +48,7 @@ def test_half_a_line_is_no_record(tmp_path: Path) -> None:
     put(notebook, "/a")
     notebook.close()
     with (tmp_path / "book.jsonl").open("ab") as file:
-        file.write(b'{"path":"/b","number":99,"value":"')
+        file.write(b'[{"path":"/b","number":99,"value":"')
     notebook = opened(tmp_path)
     assert notebook.get(Key("/a")) is not None
     assert notebook.get(Key("/b")) is None
@@ -67,9 +67,9 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 def test_what_is_not_understood_is_refused(tmp_path: Path) -> None:
     """Another format, and a damaged line, are refused and left as they are."""
     file = tmp_path / "book.jsonl"
-    head = b'{"format":1,"identity":"book","number":3}\n'
+    head = b'{"format":2,"identity":"book","number":3}\n'
     for data, error in (
-        (head.replace(b"1", b"2", 1), UnknownFormat),
+        (head.replace(b"2", b"1", 1), UnknownFormat),
         (head + b"scribble\n", Corrupt),
         (b"scribble\n", Corrupt),
     ):

@@ -7,14 +7,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-import pytest
 from zope.interface import implementer
 
 from txnframework.broker.cursors import StoredCursor
 from txnframework.config import TransactionsSection
 from txnframework.errors import OutcomeUnknown, SubscriptionNotFound, Unavailable
 from txnframework.interfaces import (
-    IAtomicBatchStore,
     IColocatedStore,
     ICrossPartitionStore,
     ICursor,
@@ -71,8 +69,6 @@ SUBSCRIPTION = "billing"
 TOPIC = "topic://public/default/orders"
 FIRST, SECOND, THIRD = Position(1, 0), Position(1, 1), Position(1, 2)
 
-BOTH = pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "recheck"])
-"""On a store with atomic batches, and on one without."""
 
 T = TypeVar("T")
 Match = Callable[[str, Any], bool]
@@ -162,6 +158,9 @@ class Wire:
     async def delete(self, key: Key, expected: Expected) -> None:
         await self._step("delete", key, lambda: self.inner.delete(key, expected))
 
+    async def apply(self, batch: Batch) -> tuple[Record, ...]:
+        return await self._step("apply", batch, lambda: self.inner.apply(batch))
+
     async def put_sequential(self, write: PutSequential) -> Key:
         return await self._step("put_sequential", write, lambda: self.inner.put_sequential(write))
 
@@ -184,16 +183,8 @@ class Wire:
         await self.inner.close()
 
 
-@implementer(IAtomicBatchStore)
-class AtomicWire(Wire):
-    """The same for a store with atomic batches."""
-
-    async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        return await self._step("apply", batch, lambda: self.inner.apply(batch))
-
-
 @implementer(ICrossPartitionStore)
-class WideWire(AtomicWire):
+class WideWire(Wire):
     """The same for a store whose batches have any partitions."""
 
 
@@ -225,7 +216,7 @@ def step(names: str, prefix: str) -> Match:
     return lambda name, argument: name in names.split() and path_of(argument).startswith(prefix)
 
 
-PUT_OPERATION = step("apply put_sequential", "/txn-op/")
+PUT_OPERATION = step("apply", "/txn-op/")
 LOOK = step("scan_index", "acks-by-segment-subscription")
 
 
@@ -397,12 +388,10 @@ class World:
     def __init__(
         self,
         *,
-        atomic: bool = True,
         wide: bool = False,
         colocated: bool = False,
         transactions: TransactionsSection | None = None,
     ) -> None:
-        self.atomic = atomic
         self.wide = wide or colocated
         self.colocated = colocated
         self.environment = VirtualEnvironment()
@@ -413,11 +402,10 @@ class World:
         self.pending_ack_options = PendingAckOptions(page_records=3, acks_per_record_max=3)
         self._cursors: dict[tuple[str, str], SharedCursor] = {}
 
-    async def process(self, *, atomic: bool | None = None) -> Process:
-        """Start a process; without ``atomic`` its store has no atomic batches."""
+    async def process(self) -> Process:
+        """Start a process."""
         store = await self.space.open_metadata()
-        of_batches = ColocatedWire if self.colocated else WideWire if self.wide else AtomicWire
-        wire = (of_batches if (self.atomic if atomic is None else atomic) else Wire)(store)
+        wire = (ColocatedWire if self.colocated else WideWire if self.wide else Wire)(store)
         if self.wide and not self.paths("/cursor/"):
             record = to_record(Cursor(1, Position(1, -1)))
             await store.put(Put(cursor_key(SEGMENT, SUBSCRIPTION), encode(record), Expect.ABSENT))

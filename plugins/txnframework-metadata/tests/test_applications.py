@@ -81,12 +81,11 @@ def test_past_runs_are_bounded() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("atomic", [True, False])
-def test_many_executors_that_begin_one_batch_get_one_transaction(atomic: bool) -> None:
+def test_many_executors_that_begin_one_batch_get_one_transaction() -> None:
     """Exactly one wins; what the others began is aborted."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         processes = [await world.process() for _ in range(8)]
         begun = await asyncio.gather(*(process.coordinator.begin_batch(batch(0), 60_000) for process in processes))
         assert len({txn.txn_id for txn in begun}) == 1
@@ -200,14 +199,13 @@ def test_an_old_run_that_is_paused_after_its_record_finds_its_transaction_aborte
 
 
 @pytest.mark.parametrize(
-    "lost", ["apply put_sequential /txn-op/", "put /txn-app/", "put /txn/"], ids=["operation", "record", "header"]
+    "lost", ["apply /txn-op/", "put /txn-app/", "put /txn/"], ids=["operation", "record", "header"]
 )
-@pytest.mark.parametrize("atomic", [True, False])
-def test_a_lost_reply_anywhere_leaves_one_open_transaction(lost: str, atomic: bool) -> None:
+def test_a_lost_reply_anywhere_leaves_one_open_transaction(lost: str) -> None:
     """Whatever was applied is found by reading; the batch has one transaction, and the record names it."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         process = await world.process()
         await process.coordinator.claim(APP, "run-1")
         names, _, prefix = lost.rpartition(" ")

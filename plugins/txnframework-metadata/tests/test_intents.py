@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from metadata_world import BOTH, Process, World, branch_of
 from metadata_world import FIRST as MESSAGE
+from metadata_world import Process, World, branch_of
 
 from txnframework.errors import NotTransactionOwner, TransactionConflict, TransactionNotFound
 from txnframework.model import Ack, Begin, Branch, Transaction, TxnID
@@ -74,13 +74,12 @@ def test_what_was_forgotten_is_read() -> None:
     asyncio.run(main())
 
 
-@BOTH
 @pytest.mark.parametrize("collected", [False, True], ids=["ended", "forgotten"])
-def test_what_another_process_ended_takes_nothing_from_whoever_began_it(atomic: bool, collected: bool) -> None:
+def test_what_another_process_ended_takes_nothing_from_whoever_began_it(collected: bool) -> None:
     """What is remembered is out of date then; the store refuses, or the header that is read again does."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         process, other = await world.process(), await world.process()
         await process.send("plain")
         txn = await process.begin()

@@ -44,12 +44,11 @@ def test_an_abort_record_stands_before_the_intent_goes() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("atomic", [True, False])
-def test_settling_touches_this_segment_only_and_each_branch_by_its_outcome(atomic: bool) -> None:
+def test_settling_touches_this_segment_only_and_each_branch_by_its_outcome() -> None:
     """Branches that count leave nothing, the others one abort record for each ledger."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         process = await world.process()
         txn = await process.begin()
         for number in (0, 7, 8):

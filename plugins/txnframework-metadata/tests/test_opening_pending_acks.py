@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 from metadata_world import (
-    BOTH,
     FIRST,
     SECOND,
     SEGMENT,
@@ -22,20 +21,17 @@ from metadata_world import (
 from txnframework.errors import Closed, TransactionConflict, TxnFrameworkError
 from txnframework.model import Ack, AckRequest, Position, State, SweepResult, Transaction, TxnID
 
-ADMIT = step("put", "/txn-op/")
-
 
 async def opened(process: Process) -> tuple[set[TxnID], dict[TxnID, State]]:
     found = await process.pending_acks().recover()
     return set(found.open), found.ended
 
 
-@BOTH
-def test_opening_returns_what_is_held_and_settles_what_has_ended(atomic: bool) -> None:
+def test_opening_returns_what_is_held_and_settles_what_has_ended() -> None:
     """The process that committed died before it settled anything."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         dead, process = await world.process(), await world.process()
         held, committed, aborted = [await dead.begin() for _ in range(3)]
         ack = Ack(Position(1, 3), 4, frozenset({0, 2}))
@@ -80,28 +76,6 @@ def test_opening_believes_the_cursor_when_a_header_is_gone() -> None:
         stop.go.set()
         found = await opening
         assert (found.open, found.ended) == ({}, {})
-        assert applied(world) == [FIRST]
-
-    asyncio.run(main())
-
-
-def test_opening_waits_for_an_ack_that_is_admitted_at_the_same_time() -> None:
-    """It must not hand out a message whose ack counts and is not on the cursor yet."""
-
-    async def main() -> None:
-        world = World(atomic=False)
-        process, opener = await world.process(), await world.process()
-        txn = await process.begin()
-        stop = process.wire.stop(ADMIT)
-        adding = await waiting(process.acknowledge(txn, Ack(FIRST)))
-        await process.commit(txn)
-        delete = opener.wire.stop(step("delete", "/txn-op/"))
-        opening = await waiting(opener.pending_acks().recover())
-        assert delete.reached.is_set()
-        stop.go.set()
-        await adding
-        delete.go.set()
-        await opening
         assert applied(world) == [FIRST]
 
     asyncio.run(main())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from metadata_world import BOTH, FIRST, LOOK, PUT_OPERATION, SECOND, THIRD, World, applied, branch_of, step, waiting
+from metadata_world import FIRST, LOOK, PUT_OPERATION, SECOND, THIRD, World, applied, branch_of, step, waiting
 
 from txnframework.errors import (
     NotTransactionOwner,
@@ -19,8 +19,6 @@ from txnframework.errors import (
 from txnframework.interfaces import IPendingAckStore
 from txnframework.model import EARLIEST, Ack, AckRequest, Batch, Begin, Branch, Position, ProcessedRange, TxnID
 from txnframework.plugin import verify_provider
-
-ADMIT = step("put", "/txn-op/")
 
 
 def withdrawal(name: str, argument: object) -> bool:
@@ -37,12 +35,11 @@ def test_it_keeps_the_contract_of_its_role() -> None:
     asyncio.run(main())
 
 
-@BOTH
-def test_acks_take_effect_with_the_commit_and_not_with_the_abort(atomic: bool) -> None:
+def test_acks_take_effect_with_the_commit_and_not_with_the_abort() -> None:
     """Nor in a branch that the commit does not list; they can be made again then."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         process, other = await world.process(), await world.process()
         txn, aborted = await process.begin(), await process.begin()
         await process.acknowledge(txn, Ack(FIRST))
@@ -65,12 +62,11 @@ def test_acks_take_effect_with_the_commit_and_not_with_the_abort(atomic: bool) -
     asyncio.run(main())
 
 
-@BOTH
-def test_two_transactions_cannot_hold_one_message(atomic: bool) -> None:
+def test_two_transactions_cannot_hold_one_message() -> None:
     """The second one is refused, leaves nothing behind, and says who is in the way; aborting frees the message."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         process, other = await world.process(), await world.process()
         txn, second = await process.begin(), await other.begin()
         await process.acknowledge(txn, Ack(FIRST))
@@ -85,13 +81,12 @@ def test_two_transactions_cannot_hold_one_message(atomic: bool) -> None:
     asyncio.run(main())
 
 
-@BOTH
-def test_of_two_processes_that_see_each_other_at_most_one_wins(atomic: bool) -> None:
+def test_of_two_processes_that_see_each_other_at_most_one_wins() -> None:
     """Both put before they look, so neither can miss the other."""
 
     async def main() -> None:
-        for held_up in (PUT_OPERATION, LOOK, ADMIT):
-            world = World(atomic=atomic)
+        for held_up in (PUT_OPERATION, LOOK):
+            world = World()
             process, other = await world.process(), await world.process()
             one, two = await process.begin(), await other.begin()
             stop = process.wire.stop(held_up)
@@ -110,12 +105,11 @@ def test_of_two_processes_that_see_each_other_at_most_one_wins(atomic: bool) -> 
     asyncio.run(main())
 
 
-@BOTH
-def test_within_one_process_exactly_one_of_two_wins(atomic: bool) -> None:
+def test_within_one_process_exactly_one_of_two_wins() -> None:
     """One request goes after the other."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         process = await world.process()
         begun = [await process.begin() for _ in range(5)]
         results = await asyncio.gather(*(process.acknowledge(txn, Ack(FIRST)) for txn in begun), return_exceptions=True)
@@ -124,12 +118,11 @@ def test_within_one_process_exactly_one_of_two_wins(atomic: bool) -> None:
     asyncio.run(main())
 
 
-@BOTH
-def test_a_message_of_a_committed_transaction_that_is_not_settled_counts_as_deleted(atomic: bool) -> None:
+def test_a_message_of_a_committed_transaction_that_is_not_settled_counts_as_deleted() -> None:
     """Settled in the middle of the look, the cursor that is read last shows it."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         process, other = await world.process(), await world.process()
         txn, second = await process.begin(), await other.begin()
         await process.acknowledge(txn, Ack(FIRST))
@@ -148,12 +141,11 @@ def test_a_message_of_a_committed_transaction_that_is_not_settled_counts_as_dele
     asyncio.run(main())
 
 
-@BOTH
-def test_repeating_an_ack_in_its_branch_succeeds(atomic: bool) -> None:
+def test_repeating_an_ack_in_its_branch_succeeds() -> None:
     """Also in part, by another process, and after a plain ack has moved the cursor past it; it leaves one record."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         process, other = await world.process(), await world.process()
         txn = await process.begin()
         await process.acknowledge(txn, Ack(FIRST), Ack(SECOND))
@@ -166,17 +158,16 @@ def test_repeating_an_ack_in_its_branch_succeeds(atomic: bool) -> None:
         assert world.operations() == 1
         await world.cursor().apply(1, (Ack(FIRST),), None)
         await process.acknowledge(txn, Ack(FIRST), Ack(THIRD))
-        assert world.operations() == (1 if atomic else 2)
+        assert world.operations() == 1
 
     asyncio.run(main())
 
 
-@BOTH
-def test_an_ack_on_a_transaction_that_has_ended_is_refused(atomic: bool) -> None:
+def test_an_ack_on_a_transaction_that_has_ended_is_refused() -> None:
     """Also when it ends while the record is on its way; nothing reaches the cursor."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         process, other = await world.process(), await world.process()
         txn = await process.begin()
         stop = process.wire.stop(PUT_OPERATION)
@@ -216,59 +207,14 @@ def test_somebody_elses_transaction_takes_no_acknowledgment() -> None:
     asyncio.run(main())
 
 
-def test_without_atomic_batches_an_ack_counts_only_once_it_is_admitted() -> None:
-    """Settled before that, it is deleted, and its caller is told; it never reaches the cursor on its own."""
-
-    async def main() -> None:
-        world = World(atomic=False)
-        process, other = await world.process(), await world.process()
-        txn = await process.begin()
-        stop = process.wire.stop(ADMIT)
-        late = await waiting(process.acknowledge(txn, Ack(FIRST)))
-        assert stop.reached.is_set()
-        await other.commit(txn)
-        await other.coordinator.settle(txn.txn_id)
-        stop.go.set()
-        with pytest.raises(TransactionConflict):
-            await late
-        assert applied(world) == []
-
-    asyncio.run(main())
-
-
-def test_an_ack_admitted_while_it_is_being_settled_is_applied() -> None:
-    """The record is deleted as it was read and not as it is now: its caller was told that it counts."""
-
-    async def main() -> None:
-        world = World(atomic=False)
-        process, other = await world.process(), await world.process()
-        txn = await process.begin()
-        stop = process.wire.stop(ADMIT)
-        adding = await waiting(process.acknowledge(txn, Ack(FIRST)))
-        await other.commit(txn)
-        settle = other.wire.stop(step("delete", "/txn-op/"))
-        settling = await waiting(other.coordinator.settle(txn.txn_id))
-        assert settle.reached.is_set()
-        stop.go.set()
-        await adding
-        settle.go.set()
-        await settling
-        assert applied(world) == [FIRST]
-        assert world.operations() == 0
-
-    asyncio.run(main())
-
-
-@BOTH
-@pytest.mark.parametrize("lost", [PUT_OPERATION, ADMIT], ids=["put", "admission"])
-def test_a_lost_reply_is_read_back(atomic: bool, lost: object) -> None:
+def test_a_lost_reply_is_read_back() -> None:
     """The ack is recorded once, and counts."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         process = await world.process()
         txn = await process.begin()
-        process.wire.lose_reply(lost)  # type: ignore[arg-type]
+        process.wire.lose_reply(PUT_OPERATION)
         await process.acknowledge(txn, Ack(FIRST))
         assert world.operations() == 1
         await process.commit(txn)
@@ -278,12 +224,11 @@ def test_a_lost_reply_is_read_back(atomic: bool, lost: object) -> None:
     asyncio.run(main())
 
 
-@BOTH
-def test_a_failed_look_withdraws_the_ack_or_says_that_it_cannot_tell(atomic: bool) -> None:
+def test_a_failed_look_withdraws_the_ack_or_says_that_it_cannot_tell() -> None:
     """A plain failure means that nothing is recorded."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         process = await world.process()
         txn = await process.begin()
         process.wire.refuse(LOOK)
@@ -300,12 +245,11 @@ def test_a_failed_look_withdraws_the_ack_or_says_that_it_cannot_tell(atomic: boo
     asyncio.run(main())
 
 
-@BOTH
-def test_a_write_that_fails_fails_the_ack_and_the_next_one_works(atomic: bool) -> None:
+def test_a_write_that_fails_fails_the_ack_and_the_next_one_works() -> None:
     """So does a cancelled one."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         process = await world.process()
         txn = await process.begin()
         process.wire.refuse(PUT_OPERATION)
@@ -324,12 +268,11 @@ def test_a_write_that_fails_fails_the_ack_and_the_next_one_works(atomic: bool) -
     asyncio.run(main())
 
 
-@BOTH
-def test_acks_of_another_incarnation_are_refused_or_dropped(atomic: bool) -> None:
+def test_acks_of_another_incarnation_are_refused_or_dropped() -> None:
     """Someone sought or made the subscription again: what was gathered before has no effect after it."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         process = await world.process()
         txn = await process.begin()
         await process.acknowledge(txn, Ack(FIRST))

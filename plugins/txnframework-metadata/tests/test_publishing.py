@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from metadata_world import BOTH, PUT_OPERATION, World, branch_of, entry, waiting
+from metadata_world import PUT_OPERATION, World, branch_of, entry, waiting
 
 from txnframework.errors import (
     LedgerSealed,
@@ -29,12 +29,11 @@ def test_it_keeps_the_contract_of_its_role() -> None:
     asyncio.run(main())
 
 
-@BOTH
-def test_a_transaction_is_invisible_until_it_commits_and_then_in_order(atomic: bool) -> None:
+def test_a_transaction_is_invisible_until_it_commits_and_then_in_order() -> None:
     """Messages that stand behind an open transaction wait for it; branches that are not listed never show."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         process, reader = await world.process(), await world.process()
         await process.send("a")
         txn = await process.begin()
@@ -58,12 +57,11 @@ def test_a_transaction_is_invisible_until_it_commits_and_then_in_order(atomic: b
     asyncio.run(main())
 
 
-@BOTH
-def test_the_intent_is_put_before_the_first_entry_and_once_for_a_ledger(atomic: bool) -> None:
+def test_the_intent_is_put_before_the_first_entry_and_once_for_a_ledger() -> None:
     """One record for each (branch, ledger), not one for each message."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         process = await world.process()
         txn = await process.begin()
         stop = process.wire.stop(PUT_OPERATION)
@@ -82,12 +80,11 @@ def test_the_intent_is_put_before_the_first_entry_and_once_for_a_ledger(atomic: 
     asyncio.run(main())
 
 
-@BOTH
-def test_a_send_on_a_transaction_that_has_ended_is_refused(atomic: bool) -> None:
+def test_a_send_on_a_transaction_that_has_ended_is_refused() -> None:
     """Also when the branch wrote before and another process ended it; an unknown one is not found."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         process, other = await world.process(), await world.process()
         txn = await process.begin()
         await process.send("a", branch_of(txn))
@@ -105,12 +102,11 @@ def test_a_send_on_a_transaction_that_has_ended_is_refused(atomic: bool) -> None
     asyncio.run(main())
 
 
-@BOTH
-def test_a_transaction_that_ends_while_the_intent_is_on_its_way_gets_no_entry(atomic: bool) -> None:
+def test_a_transaction_that_ends_while_the_intent_is_on_its_way_gets_no_entry() -> None:
     """The batch's check refuses it, or the recheck finds it and withdraws."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         process, other = await world.process(), await world.process()
         txn = await process.begin()
         stop = process.wire.stop(PUT_OPERATION)
@@ -126,12 +122,11 @@ def test_a_transaction_that_ends_while_the_intent_is_on_its_way_gets_no_entry(at
     asyncio.run(main())
 
 
-@BOTH
-def test_an_intent_of_unknown_outcome_is_read_back(atomic: bool) -> None:
+def test_an_intent_of_unknown_outcome_is_read_back() -> None:
     """What stands is used, and the send succeeds."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         process = await world.process()
         txn = await process.begin()
         process.wire.lose_reply(PUT_OPERATION)
@@ -143,12 +138,11 @@ def test_an_intent_of_unknown_outcome_is_read_back(atomic: bool) -> None:
     asyncio.run(main())
 
 
-@BOTH
-def test_an_intent_that_could_not_be_written_pins_nobody(atomic: bool) -> None:
+def test_an_intent_that_could_not_be_written_pins_nobody() -> None:
     """Nothing that may be read is decided by what is in memory; a cancelled send leaves the buffer usable."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         process = await world.process()
         txn = await process.begin()
         process.wire.refuse(PUT_OPERATION)
@@ -168,12 +162,11 @@ def test_an_intent_that_could_not_be_written_pins_nobody(atomic: bool) -> None:
     asyncio.run(main())
 
 
-@BOTH
-def test_a_writer_that_was_paused_never_appends_to_a_ledger_that_was_closed(atomic: bool) -> None:
+def test_a_writer_that_was_paused_never_appends_to_a_ledger_that_was_closed() -> None:
     """Its intent names the ledger; the append is refused, and the branch is admitted to the next one."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         process, other = await world.process(), await world.process()
         await other.send("x")
         txn = await process.begin()

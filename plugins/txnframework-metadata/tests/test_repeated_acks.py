@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from metadata_world import BOTH, FIRST, LOOK, PUT_OPERATION, SECOND, World, applied, step, waiting
+from metadata_world import FIRST, LOOK, PUT_OPERATION, SECOND, World, applied, step, waiting
 
 from txnframework.errors import OutcomeUnknown, TransactionConflict
 from txnframework.model import Ack, Batch
@@ -17,12 +17,11 @@ def withdrawal(name: str, argument: object) -> bool:
     return name == "delete" or (isinstance(argument, Batch) and bool(argument.deletes))
 
 
-@BOTH
-def test_repeating_a_confirmed_ack_never_withdraws_it(atomic: bool) -> None:
+def test_repeating_a_confirmed_ack_never_withdraws_it() -> None:
     """Not when the repeat is lost on its way and another transaction's record stands for a moment."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         process, other = await world.process(), await world.process()
         txn, rival = await process.begin(), await other.begin()
         await process.acknowledge(txn, Ack(FIRST))
@@ -86,12 +85,11 @@ def test_an_ack_whose_record_another_process_made_is_not_touched_on_a_conflict()
     asyncio.run(main())
 
 
-@BOTH
-def test_an_ack_of_unknown_outcome_on_a_transaction_that_has_ended_stays_unknown(atomic: bool) -> None:
+def test_an_ack_of_unknown_outcome_on_a_transaction_that_has_ended_stays_unknown() -> None:
     """It may have been recorded while the transaction was open, and then its commit counts."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         process, other = await world.process(), await world.process()
         txn = await process.begin()
         process.wire.lose_reply(PUT_OPERATION)

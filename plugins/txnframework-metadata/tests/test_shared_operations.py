@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from metadata_world import BOTH, PUT_OPERATION, World, step
+from metadata_world import PUT_OPERATION, World, step
 
 from txnframework.errors import InvalidInput, TransactionConflict
 from txnframework.model import Batch, Branch, Key, Record, State, SweepResult, TxnID
@@ -28,12 +28,11 @@ def puts(steps: list[tuple[str, Any]]) -> list[int]:
     ]
 
 
-@BOTH
-def test_intents_of_concurrent_sends_share_a_step(atomic: bool) -> None:
-    """Each transaction has steps of its own; without atomic batches, each intent has one."""
+def test_intents_of_concurrent_sends_share_a_step() -> None:
+    """Each transaction has steps of its own."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         process = await world.process()
         one, two = await process.begin(), await process.begin()
         for segment in SEGMENTS:
@@ -42,7 +41,7 @@ def test_intents_of_concurrent_sends_share_a_step(atomic: bool) -> None:
         await asyncio.gather(
             *(process.send("a", Branch(txn.txn_id, 0), segment) for segment in SEGMENTS for txn in (one, two))
         )
-        assert puts(process.wire.steps) == ([5, 5] if atomic else [1] * 10)
+        assert puts(process.wire.steps) == [5, 5]
         assert world.operations() == 10
         await process.commit(one)
         await process.commit(two)

@@ -11,6 +11,7 @@ from txnframework.config import TransactionsSection
 from txnframework.errors import InvalidTransactionState
 from txnframework.model import (
     Ack,
+    Batch,
     Begin,
     Key,
     OpenQuery,
@@ -260,10 +261,10 @@ def test_what_a_dead_process_left_is_finished_long_before_the_retention_has_pass
 
 
 def test_an_operation_whose_header_is_gone_is_deleted_without_effect() -> None:
-    """It was never admitted: its process died between putting it and looking again."""
+    """It belongs to no transaction, so it must not hold its message."""
 
     async def main() -> None:
-        world = World(atomic=False)
+        world = World()
         process = await world.process()
         orphan = AckOperation(
             branch=0,
@@ -274,7 +275,7 @@ def test_an_operation_whose_header_is_gone_is_deleted_without_effect() -> None:
         )
         txn_id = TxnID(0, 77)
         indexes = operation_indexes(txn_id, orphan)
-        await process.wire.put_sequential(PutSequential(operations_prefix(txn_id), encode(orphan), indexes))
+        await process.wire.apply(Batch(puts=(PutSequential(operations_prefix(txn_id), encode(orphan), indexes),)))
         assert await collect_all(process) == 1
         assert world.operations() == 0
         assert world.cursor().applied == []

@@ -6,16 +6,14 @@ import asyncio
 from typing import Any
 
 import pytest
-from metadata_world import BOTH, SEGMENT, Process, World, branch_of, step
+from metadata_world import SEGMENT, Process, World, branch_of, step
 
 from txnframework.errors import InvalidTransactionState, NotTransactionOwner, TransactionConflict
 from txnframework.model import Action, Begin, End, State, Transaction
 from txnframework_metadata.options import BufferOptions
 
 PUT_HEADER = step("put", "/txn/")
-EVERYWHERE = pytest.mark.parametrize(
-    "options", [{}, {"atomic": False}, {"colocated": True}], ids=["atomic", "recheck", "colocated"]
-)
+EVERYWHERE = pytest.mark.parametrize("options", [{}, {"colocated": True}], ids=["apart", "colocated"])
 
 
 async def commit_by_id(process: Process, txn: Transaction) -> Transaction:
@@ -74,12 +72,11 @@ def test_nothing_is_added_while_the_commit_is_prepared(options: dict[str, Any]) 
     asyncio.run(main())
 
 
-@BOTH
-def test_a_first_send_to_an_empty_ledger_refuses_the_commit(atomic: bool) -> None:
+def test_a_first_send_to_an_empty_ledger_refuses_the_commit() -> None:
     """An empty ledger cannot be closed, so a message may still come: the commit is refused, until one is stored."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         owner, other = await world.process(), await world.process()
         txn = await owner.begin()
         ledger: Any = await owner.ledger()
@@ -104,13 +101,12 @@ def test_a_first_send_to_an_empty_ledger_refuses_the_commit(atomic: bool) -> Non
     asyncio.run(main())
 
 
-@BOTH
 @pytest.mark.parametrize("number", [1, 2], ids=["mark", "decision"])
-def test_a_lost_reply(atomic: bool, number: int) -> None:
+def test_a_lost_reply(number: int) -> None:
     """If the reply to the mark or to the decision is lost, the header shows what happened."""
 
     async def main() -> None:
-        world = World(atomic=atomic)
+        world = World()
         owner, other = await world.process(), await world.process()
         txn = await owner.begin()
         await owner.send("sent", branch_of(txn))

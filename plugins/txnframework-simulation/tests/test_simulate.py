@@ -38,7 +38,7 @@ def test_scenarios_are_listed(typed: Run) -> None:
         (("--only", "1"), "--replay"),
         (("--replay", "1", "--only", "a"), "is not a list of numbers"),
         (("--replay", "5", "--seeds", "1-3"), "--seeds has no effect here"),
-        (("--replay", "5", "--mutant", "no-recheck"), "--mutant has no effect here"),
+        (("--replay", "5", "--mutant", "look-before-put"), "--mutant has no effect here"),
         (("--mutants", "--history", "h.jsonl"), "--history has no effect here"),
         (("--scenario", "nothing"), "unknown scenario 'nothing'"),
         (("--scenario", "nothing.toml"), "file not found"),

@@ -12,7 +12,7 @@ from zope.interface import implementer
 
 from txnframework.errors import Conflict, NotFound, OutcomeUnknown, TransactionConflict, VersionMismatch
 from txnframework.instruments import Counter, Histogram, Instruments, operations_written
-from txnframework.interfaces import IAtomicBatchStore, IMetadataStore, IObservation, IObserver, IPendingAckStore
+from txnframework.interfaces import IMetadataStore, IObservation, IObserver, IPendingAckStore
 from txnframework.model.acks import AckRequest
 from txnframework.model.metadata import Batch, IndexRange, Key, Put, PutSequential, Record, RecordPage
 from txnframework.model.observations import ObservedOperation, OperationKind, Outcome
@@ -138,7 +138,7 @@ class MetricsObserver:
 class MeasuredMetadataStore(ForwardingProxy):
     """Counts writes that belong to transactions, and measures the time of index queries."""
 
-    _behind: IAtomicBatchStore
+    _behind: IMetadataStore
 
     def __init__(self, behind: IMetadataStore, metrics: Instruments) -> None:
         super().__init__(behind)

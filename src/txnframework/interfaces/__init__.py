@@ -34,7 +34,6 @@ from txnframework.interfaces._ledger import (
     IManagedLedger,
 )
 from txnframework.interfaces._metadata_store import (
-    IAtomicBatchStore,
     IColocatedStore,
     ICrossPartitionStore,
     IDurableStore,
@@ -53,7 +52,6 @@ __all__ = [
     "IAdoptingBuffer",
     "IAppendedWatch",
     "IApplicationCoordinator",
-    "IAtomicBatchStore",
     "ICoCommitCoordinator",
     "ICoCommitStore",
     "IColocatedLedger",

@@ -154,7 +154,7 @@ class IColocatedLedger(IManagedLedger):
         become visible at the same moment: no process sees an entry without the record. Each entry is
         appended, or reported as a duplicate, as by ``append``. The record is written in both cases.
 
-        Obligation. The check excludes a concurrent change of the header, as a check of IAtomicBatchStore does.
+        Obligation. The check excludes a concurrent change of the header, as a check of ``IMetadataStore.apply`` does.
 
         :raises VersionMismatch: the header is not as expected; nothing was written.
         :raises LedgerSealed: the row is sealed; nothing was written.
@@ -231,7 +231,7 @@ class IColocatedLedgerStore(ILedgerStore):
         * Atomically visible. After a process has seen one of the entries or records, each of its reads sees all of
           them. What one call of another method reads is from before the step, or from after it.
         * One refused part refuses everything, also an entry that ``append`` would report as a duplicate.
-        * Each check excludes a concurrent change of its record, as a check of IAtomicBatchStore does.
+        * Each check excludes a concurrent change of its record, as a check of ``IMetadataStore.apply`` does.
         * A record with an entry in a range of ``vacant`` refuses everything. The ranges are looked at while all records
           of the batch are held. Take another batch that checks one of the records that this one writes, with any
           expectation, and puts an entry into a range. It is confirmed before the look, and refuses this one, or it is

@@ -135,6 +135,17 @@ class IMetadataStore(Interface):
         :raises OutcomeUnknown: the deletion may have been applied; read before trying again.
         """
 
+    async def apply(batch: Batch) -> tuple[Record, ...]:
+        """
+        Apply every step of one partition, or none; return the records that the puts wrote, in their order.
+
+        Its checks exclude a concurrent change of the checked record. Take a confirmed batch with a check of version 3:
+        no change of that record from version 3 was decided before the batch and confirmed after it.
+
+        :raises VersionMismatch: a record is not as expected; the error names the first such key; nothing was changed.
+        :raises OutcomeUnknown: all or nothing was applied; read before trying again.
+        """
+
     async def put_sequential(write: PutSequential) -> Key:
         """
         Write a record at ``prefix/<next number>`` (20 digits), in the partition of ``prefix``; return its key.
@@ -179,30 +190,13 @@ class IMetadataStore(Interface):
         """End the session: its leases end, its watches raise Closed; may be repeated."""
 
 
-class IAtomicBatchStore(IMetadataStore):
-    """
-    A store that applies several steps of one partition key all or nothing.
-
-    Its checks exclude a concurrent change of the checked record. Take a confirmed batch with a check of version 3: no
-    change of that record from version 3 was decided before the batch and confirmed after it.
-    """
-
-    async def apply(batch: Batch) -> tuple[Record, ...]:
-        """
-        Apply every step, or none; return the records that the puts wrote, in their order.
-
-        :raises VersionMismatch: a record is not as expected; the error names the first such key; nothing was changed.
-        :raises OutcomeUnknown: all or nothing was applied; read before trying again.
-        """
-
-
-class ICrossPartitionStore(IAtomicBatchStore):
+class ICrossPartitionStore(IMetadataStore):
     """
     A store that applies the steps of several partitions all or nothing.
 
-    ``apply`` takes a batch with ``across_partitions``, whose keys may be of any partitions. Everything that
-    IAtomicBatchStore promises about a batch holds for it too. Without that mark, a batch of several partitions is
-    refused, as on every other store.
+    ``apply`` takes a batch with ``across_partitions``, whose keys may be of any partitions. Everything that ``apply``
+    promises about a batch holds for it too. Without that mark, a batch of several partitions is refused, as on every
+    other store.
     """
 
 

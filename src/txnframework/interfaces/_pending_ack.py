@@ -91,7 +91,7 @@ class IPendingAckStore(Interface):
         """
         Record acks that take effect if the branch's commit counts; repeating the same acks in the same branch succeeds.
 
-        On an IAtomicBatchStore the number of records does not depend on the number of calls. All acks of one process in
+        The number of records does not depend on the number of calls. All acks of one process in
         a branch need one record for single acks and one for cumulative acks. A further record is needed only when one
         is full; the configuration limits its size. Concurrent calls may be recorded together; each call receives its
         own conflict.

@@ -43,7 +43,7 @@ class AckContext:
     The context of a request; everything is of the request's incarnation.
 
     ``own``: confirmed acknowledgments of the same transaction and branch. ``unsure``: recorded ones of that branch that
-    may never have been confirmed. ``pending``: those of other open transactions, admitted or not. ``committed``: those
+    may never have been confirmed. ``pending``: those of other open transactions. ``committed``: those
     of other transactions that count and have not reached the cursor. ``ranges``: the request ends ranges that a
     pipeline consumed, of which some messages may have been acknowledged one by one before.
     """

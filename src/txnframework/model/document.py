@@ -27,6 +27,13 @@ migrations must not use it.
 RETURN_FORMAT = 5
 """The format of a record that a migration to ``persistent://`` changed, then or earlier; see ``MIGRATION_FORMAT``."""
 
+ACK_FORMAT = 6
+"""
+The format of an acknowledgment in a transaction.
+
+Those of format 2 may have been written by a process that had not yet looked whether its transaction was open.
+"""
+
 
 class Document(msgspec.Struct, kw_only=True, omit_defaults=False, forbid_unknown_fields=True):
     """Base class of all documents."""

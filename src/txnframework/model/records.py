@@ -34,6 +34,7 @@ import msgspec
 
 from txnframework.errors import CorruptRecord, UnknownFormat
 from txnframework.model.document import (
+    ACK_FORMAT,
     CO_COMMIT_FORMAT,
     FORMAT,
     MIGRATION_FORMAT,
@@ -167,6 +168,7 @@ class CopiedRecord(Document):
 
 class _FormatOnly(msgspec.Struct):
     format: int
+    kind: str = ""
 
 
 D = TypeVar("D")
@@ -180,10 +182,12 @@ def decode(kind: type[D], record: Record) -> D:
     """Return the document in ``record``; raises UnknownFormat, or CorruptRecord, which names key and field."""
     path = record.key.path
     try:
-        found = msgspec.json.decode(record.value, type=_FormatOnly).format
+        shown = msgspec.json.decode(record.value, type=_FormatOnly)
     except UNREADABLE as error:
         raise CorruptRecord(path, "format", str(error)) from error
-    if found != FORMAT and (kind, found) not in _OTHER_FORMATS:
+    found = shown.format
+    is_known = found == ACK_FORMAT if shown.kind == _ACK_KIND else found == FORMAT or (kind, found) in _OTHER_FORMATS
+    if not is_known:
         raise UnknownFormat(f"record {path}", found)
     try:
         document = msgspec.json.decode(record.value, type=kind)
@@ -194,6 +198,8 @@ def decode(kind: type[D], record: Record) -> D:
         raise UnknownFormat(f"record {path}", found)
     return document
 
+
+_ACK_KIND = AckOperation.__struct_config__.tag
 
 _OTHER_FORMATS: frozenset[tuple[object, int]] = frozenset(
     {
@@ -213,6 +219,8 @@ def _format_of(document: object) -> int:
         return topic_format(document)
     if isinstance(document, CursorRecord):
         return FORMAT if document.family is msgspec.UNSET else RETURN_FORMAT
+    if isinstance(document, AckOperation):
+        return ACK_FORMAT
     return FORMAT
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from txnframework.model.document import Document, Natural
+from txnframework.model.document import ACK_FORMAT, Document, Natural
 from txnframework.model.ids import TxnText
 from txnframework.model.positions import PositionText
 
@@ -75,12 +75,11 @@ class WriteOperation(Operation, tag="write"):
     after: PositionText
 
 
-class AckOperation(Operation, tag="ack"):
+class AckOperation(Operation, tag="ack", kw_only=True):
     """
     ``branch`` acknowledges ``acks`` for ``subscription`` of ``segment``.
 
-    ``admitted`` False: written to a store without atomic batches and not checked again yet; never applied in this
-    state. ``processed``: the batch, with a pipeline's cumulative ack.
+    ``processed``: the batch, with a pipeline's cumulative ack.
     """
 
     segment: str
@@ -88,8 +87,8 @@ class AckOperation(Operation, tag="ack"):
     incarnation: Natural
     acks: list[AckDocument]
     cumulative: bool = False
-    admitted: bool = True
     processed: ProcessedRangeDocument | None = None
+    format: int = ACK_FORMAT
 
 
 class ApplicationOperation(Operation, tag="app"):

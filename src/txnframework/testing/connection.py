@@ -118,16 +118,12 @@ class StoreConnection:
 class _Intercepted:
     """An object behind a connection: its coroutine methods are steps, and all other attributes are passed through."""
 
-    def __init__(self, inner: object, connection: StoreConnection, without: tuple[Any, ...]) -> None:
+    def __init__(self, inner: object, connection: StoreConnection) -> None:
         self._inner = inner
         self._line = connection
-        self._hidden = frozenset(name for one in without for name in one.names())
-        promises = [one for one in providedBy(inner).flattened() if one is not Interface]
-        directlyProvides(self, *(one for one in promises if not any(one.isOrExtends(hidden) for hidden in without)))
+        directlyProvides(self, *(one for one in providedBy(inner).flattened() if one is not Interface))
 
     def __getattr__(self, name: str) -> Any:
-        if name in self._hidden:
-            raise AttributeError(name)
         found = getattr(self._inner, name)
         if not inspect.iscoroutinefunction(found):
             return found
@@ -146,6 +142,6 @@ class _Intercepted:
         return call
 
 
-def intercept_calls(inner: R, connection: StoreConnection, without: tuple[Any, ...] = ()) -> R:
-    """Return ``inner`` behind ``connection``; it provides the same interfaces except those in ``without``."""
-    return cast(R, _Intercepted(inner, connection, without))
+def intercept_calls(inner: R, connection: StoreConnection) -> R:
+    """Return ``inner`` behind ``connection``; it provides the same interfaces."""
+    return cast(R, _Intercepted(inner, connection))

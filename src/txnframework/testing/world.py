@@ -13,7 +13,6 @@ from zope.interface import implementer
 from txnframework.config import TransactionsSection
 from txnframework.errors import Unavailable, VersionMismatch
 from txnframework.interfaces import (
-    IAtomicBatchStore,
     ICursor,
     ILedgerStore,
     IManagedLedger,
@@ -197,10 +196,8 @@ class WorldHarness(Harness[World]):
     Opens processes over one metadata store and one ledger store; each ``open`` is another process.
 
     Subclass it and set the harnesses of the stores and the providers of the coordinator and the buffer; a pending-ack
-    provider is optional. The providers run with default ``options``. ``without`` names interfaces of the metadata store
-    to hide, such as ``IAtomicBatchStore``, so that the providers run as they do on stores without them.
-    ``one_database``: the harness of the ledgers is ``Colocated``, and opens the records, too. The cursors can then move
-    in the step of a transaction.
+    provider is optional. The providers run with default ``options``. ``one_database``: the harness of the ledgers is
+    ``Colocated``, and opens the records, too. The cursors can then move in the step of a transaction.
     """
 
     stores: ClassVar[type[Harness[IMetadataStore]]]
@@ -209,7 +206,6 @@ class WorldHarness(Harness[World]):
     buffer: ClassVar[Provider[SegmentContext, ITransactionBuffer]]
     pending_acks: ClassVar[PendingAckProvider | None] = None
     transactions: ClassVar[TransactionsSection] = TransactionsSection()
-    without: ClassVar[tuple[type[IAtomicBatchStore], ...]] = ()
     one_database: ClassVar[bool] = False
     segment: ClassVar[str] = SEGMENT
 
@@ -258,8 +254,8 @@ class WorldHarness(Harness[World]):
         if self.one_database:
             assert isinstance(self._ledgers, Colocated), "its database has both"
             both, records = await stack.enter_async_context(self._ledgers.open_with_records())
-            return intercept_calls(records, connection, self.without), intercept_calls(both, connection)
-        store = intercept_calls(await stack.enter_async_context(self._stores.open()), connection, self.without)
+            return intercept_calls(records, connection), intercept_calls(both, connection)
+        store = intercept_calls(await stack.enter_async_context(self._stores.open()), connection)
         opening = self._ledgers.open_as(store.identity) if isinstance(self._ledgers, Paired) else self._ledgers.open()
         return store, intercept_calls(await stack.enter_async_context(opening), connection)
 

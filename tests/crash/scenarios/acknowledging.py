@@ -15,7 +15,6 @@ from txnframework.errors import InvalidTransactionState
 class AcknowledgePlain(Scenario):
     """Acknowledgments outside transactions, one of a part of a batch."""
 
-    without_batches = True
     topics: ClassVar = {ORDERS: 1}
     subscriptions = ((ORDERS, BILLING),)
     messages = 4

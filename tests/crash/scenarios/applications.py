@@ -37,7 +37,6 @@ class Batches(Scenario):
     """
 
     subscriptions: ClassVar[tuple[tuple[str, str], ...]] = ((ORDERS, BILLING),)
-    without_batches = True
     composed = True
     consumer: Consumer | None = None
     received: tuple[Message, ...] = ()

@@ -47,8 +47,6 @@ class _WithRows(Scenario):
 class CommitWithRows(_WithRows):
     """The COMMIT of the database that decides all of it."""
 
-    without_batches = True
-
     async def arrange(self, client: Client) -> None:
         await super().arrange(client)
         await self.txn.begin()
@@ -60,8 +58,6 @@ class CommitWithRows(_WithRows):
 
 class AbortWithRows(CommitWithRows):
     """The rollback of the rows, and the abort."""
-
-    without_batches = False
 
     async def operate(self, client: Client) -> None:
         await self.story.abort(self.txn)

@@ -12,8 +12,6 @@ from txnframework import Client, Producer, Transaction
 class PublishPlain(Scenario):
     """Two sends outside transactions; whoever comes after sends the same again, under the same name and numbers."""
 
-    without_batches = True
-
     async def operate(self, client: Client) -> None:
         async with await client.producer(ORDERS, name="till") as producer:
             for number in range(2):
@@ -34,7 +32,6 @@ class Publish(Scenario):
     After a crash another process sends the same again in a transaction of its own: what was aborted is replaced.
     """
 
-    without_batches = True
     topics: ClassVar = {ORDERS: 1, INVOICES: 2}
 
     async def arrange(self, client: Client) -> None:
@@ -79,7 +76,6 @@ class JoinedBranch(Scenario):
     What the victim did counts if it came to report its branch; the bystander's own sends count in any case.
     """
 
-    without_batches = True
     subscriptions = ((ORDERS, "billing"),)
 
     async def arrange(self, client: Client) -> None:

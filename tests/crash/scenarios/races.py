@@ -13,7 +13,6 @@ from txnframework.errors import InvalidTransactionState, TransactionConflict, Tr
 class SendWhileAborted(Scenario):
     """The victim sends, acknowledges and commits; either it is told no, or all of it counts."""
 
-    without_batches = True
     subscriptions = ((ORDERS, BILLING),)
     rounds_max = 60
     aborting: asyncio.Task[None] | None = None
@@ -78,7 +77,6 @@ class CommitWhileAborted(SendWhileAborted):
 class CommitAtOnceWhileAborted(CommitWhileAborted):
     """The same where the commit also moves the cursor and removes the operations."""
 
-    without_batches = False
     across_partitions = True
 
 

@@ -24,7 +24,6 @@ class TakeOver(Scenario):
 
     topics: ClassVar = {ORDERS: 1}
     subscriptions = ((ORDERS, BILLING),)
-    without_batches = True
     type = "failover"
 
     async def arrange(self, client: Client) -> None:
@@ -79,7 +78,6 @@ class TakeOver(Scenario):
 class TakeOverExclusive(TakeOver):
     """The same where the subscription has one consumer, in whichever process."""
 
-    without_batches = False
     type = "exclusive"
 
 

@@ -28,7 +28,6 @@ class Begin(Scenario):
 class _Prepared(Scenario):
     """A transaction with sends to two topics and acknowledgments, before its end."""
 
-    without_batches = True
     topics: ClassVar = {ORDERS: 1, INVOICES: 2}
     subscriptions = ((ORDERS, BILLING),)
     outlives_client = False
@@ -60,7 +59,6 @@ class Commit(_Prepared):
 class CommitAtOnce(Commit):
     """The commit and its outcome taking effect, in one step of the store."""
 
-    without_batches = False
     across_partitions = True
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from zope.interface import implementer
 
-from txnframework.interfaces import IAtomicBatchStore, IDispatcher, IMetadataStore, IWatch
-from txnframework.model import Assignment, Batch, Candidate, ConsumerInfo, Ordering, Position, Record
+from txnframework.interfaces import ICoCommitStore, IDatabaseTransaction, IDispatcher, IMetadataStore, IWatch
+from txnframework.model import Assignment, Candidate, ConsumerInfo, Key, Ordering, Position
 
 
 @implementer(IDispatcher)
@@ -66,7 +66,7 @@ class NotDeclared:
 watch: IWatch = NotDeclared()  # refused: Incompatible types in assignment
 
 
-async def narrowed(store: IMetadataStore) -> tuple[Record, ...]:
-    if IAtomicBatchStore.providedBy(store):
-        return await store.apply(Batch())
-    return await store.apply(Batch())  # refused: has no attribute "apply"
+async def narrowed(store: IMetadataStore) -> IDatabaseTransaction:
+    if ICoCommitStore.providedBy(store):
+        return await store.join_transaction(object(), Key("/k"), 1)
+    return await store.join_transaction(object(), Key("/k"), 1)  # refused: has no attribute "join_transaction"

@@ -8,7 +8,6 @@ from dataclasses import astuple, dataclass
 from txnframework.broker import ForwardingProxy
 from txnframework.errors import InvalidName
 from txnframework.interfaces import (
-    IAtomicBatchStore,
     IColocatedLedger,
     IColocatedLedgerStore,
     ILedgerStore,
@@ -64,7 +63,7 @@ class Counts:
 class CountingMetadata(ForwardingProxy):
     """Counts the records that are put and deleted."""
 
-    _behind: IAtomicBatchStore
+    _behind: IMetadataStore
 
     def __init__(self, behind: IMetadataStore, counts: Counts) -> None:
         super().__init__(behind)

@@ -1,6 +1,8 @@
-"""The content of the file: a head, then a line for each change."""
+"""The content of the file: a head, then a line for each step."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import msgspec
 
@@ -8,7 +10,8 @@ from txnframework.errors import Corrupt, UnknownFormat
 from txnframework.model import IndexEntry, Key, Record
 from txnframework.model.records import UNREADABLE
 
-FORMAT = 1
+FORMAT = 2
+"""2: a line has all changes of a step; before, each change had a line."""
 
 RecordId = tuple[str, str]
 """
@@ -28,7 +31,7 @@ class Change(msgspec.Struct, omit_defaults=True):
     """
     The state of a record from this line on; without a value, the record was removed.
 
-    The record and its index entries share one line, so that no crash separates them.
+    The changes of a step and their index entries share one line, so that no crash separates them.
     """
 
     path: str
@@ -44,7 +47,7 @@ class Change(msgspec.Struct, omit_defaults=True):
 
     @property
     def record(self) -> Record:
-        """The record that the line describes; its version is the line's number."""
+        """The record that the change describes; its version is the change's number."""
         return Record(Key(self.path, self.partition), self.value or b"", self.number)
 
     @property
@@ -58,7 +61,7 @@ def record_id_of(key: Key) -> RecordId:
     return key.path, key.partition or key.path
 
 
-def encode(*lines: Head | Change) -> bytes:
+def encode(*lines: Head | Sequence[Change]) -> bytes:
     """Return lines as they are stored in the file."""
     return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
 
@@ -78,6 +81,6 @@ def decode(data: bytes, name: str) -> tuple[Head, list[Change]]:
         head = msgspec.json.decode(first, type=Head)
         if head.format != FORMAT:
             raise UnknownFormat(name, head.format)
-        return head, [msgspec.json.decode(line, type=Change) for line in rest]
+        return head, [change for line in rest for change in msgspec.json.decode(line, type=list[Change])]
     except UNREADABLE as error:
         raise Corrupt(f"{name} is damaged: {error}") from error

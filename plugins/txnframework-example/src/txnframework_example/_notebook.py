@@ -1,4 +1,4 @@
-"""The records of one file, in memory and on disk, with watches; each change is one line, written without an await."""
+"""The records of one file, in memory and on disk, with watches; each step is one line, written without an await."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ class Notebook:
             self._lock()
             data = path.read_bytes()
             if b"\n" in data:
-                self.head, lines = decode(data, str(path))
+                self.head, changes = decode(data, str(path))
             else:
-                self.head, lines = Head(identity=f"notebook-{environment.random_bits(64):016x}"), []
-            self._lines: dict[RecordId, Change] = {}
-            for line in lines:
-                self._apply(line)
+                self.head, changes = Head(identity=f"notebook-{environment.random_bits(64):016x}"), []
+            self._changes: dict[RecordId, Change] = {}
+            for change in changes:
+                self._apply(change)
             self._compact()
         except BaseException:
             os.close(self._file)
@@ -104,14 +104,14 @@ class Notebook:
 
     def get(self, key: Key) -> Record | None:
         """Return the record, or None."""
-        line = self._lines.get(record_id_of(key))
-        return None if line is None else line.record
+        change = self._changes.get(record_id_of(key))
+        return None if change is None else change.record
 
     def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""
         inside = sorted(
             (path, partition)
-            for path, partition in self._lines
+            for path, partition in self._changes
             if keys.start <= path < keys.stop and keys.partition in (None, partition)
         )
         found: list[Record] = []
@@ -120,7 +120,7 @@ class Notebook:
             # two paths.
             if len(found) >= items_max and found[-1].key.path != record_id[0]:
                 return RecordPage(tuple(found), KeyRange(record_id[0], keys.stop, keys.partition))
-            found.append(self._lines[record_id].record)
+            found.append(self._changes[record_id].record)
         return RecordPage(tuple(found))
 
     def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
@@ -128,11 +128,11 @@ class Notebook:
         begin = (entries.start, record_id_of(entries.after)) if entries.after else (entries.start, ("", ""))
         inside = sorted(
             (key, record_id)
-            for record_id, line in self._lines.items()
-            for index, key in line.indexes
+            for record_id, change in self._changes.items()
+            for index, key in change.indexes
             if index == entries.index and (key, record_id) > begin and key < entries.stop
         )
-        records = tuple(self._lines[record_id].record for _, record_id in inside[:items_max])
+        records = tuple(self._changes[record_id].record for _, record_id in inside[:items_max])
         if len(inside) <= items_max:
             return RecordPage(records)
         return RecordPage(records, IndexRange(entries.index, inside[items_max - 1][0], entries.stop, records[-1].key))
@@ -141,8 +141,8 @@ class Notebook:
 
     def require(self, key: Key, expected: Expected) -> None:
         """Raise VersionMismatch unless the record is as expected."""
-        line = self._lines.get(record_id_of(key))
-        actual = None if line is None else line.number
+        change = self._changes.get(record_id_of(key))
+        actual = None if change is None else change.number
         if expected is Expect.ANY or (expected is Expect.ABSENT and actual is None):
             return
         if expected is Expect.ABSENT or actual != expected:
@@ -153,16 +153,16 @@ class Notebook:
         self.head.number += 1
         return self.head.number
 
-    def write(self, line: Change) -> None:
+    def write(self, *changes: Change) -> None:
         """
-        Make a line durable, then apply it in memory.
+        Make the changes of a step durable as one line, then apply them in memory.
 
         :raises OutcomeUnknown: the line may be stored in the file; opening the file again shows it.
         :raises Unavailable: an earlier line failed, so the end of the file is unknown.
         """
         if self._is_broken:
             raise Unavailable(f"an earlier write to {self.path} failed; close the store and open it again")
-        data = encode(line)
+        data = encode(changes)
         try:
             if os.write(self._file, data) != len(data):
                 raise OSError("the disk is full")
@@ -170,9 +170,11 @@ class Notebook:
         except OSError as error:
             self._is_broken = True
             raise OutcomeUnknown(f"{self.path}: {error}") from error
-        before = self._lines.get(line.record_id)
-        self._apply(line)
-        self._wake(line, () if before is None else (before,))
+        befores = [self._changes.get(change.record_id) for change in changes]
+        for change in changes:
+            self._apply(change)
+        for change, before in zip(changes, befores, strict=True):
+            self._wake(change, () if before is None else (before,))
 
     def close(self) -> None:
         """Close the file."""
@@ -180,17 +182,17 @@ class Notebook:
 
     # -- steps ----------------------------------------------------------------------------------------
 
-    def _apply(self, line: Change) -> None:
-        self.head.number = max(self.head.number, line.number)
-        if line.value is None:
-            self._lines.pop(line.record_id, None)
+    def _apply(self, change: Change) -> None:
+        self.head.number = max(self.head.number, change.number)
+        if change.value is None:
+            self._changes.pop(change.record_id, None)
         else:
-            self._lines[line.record_id] = line
+            self._changes[change.record_id] = change
 
-    def _wake(self, line: Change, before: Iterable[Change]) -> None:
-        entries = line.entries.union(*(one.entries for one in before))
+    def _wake(self, change: Change, before: Iterable[Change]) -> None:
+        entries = change.entries.union(*(one.entries for one in before))
         for watch in tuple(self.watches):
-            if watch.matches(line.record_id, entries):
+            if watch.matches(change.record_id, entries):
                 watch.wake()
 
     def _lock(self) -> None:
@@ -210,10 +212,11 @@ class Notebook:
 
         A crash before the renaming leaves the file as it was.
         """
-        self._lines = {record_id: line for record_id, line in self._lines.items() if not line.path.startswith(LEASES)}
+        kept = (change for change in self._changes.values() if not change.path.startswith(LEASES))
+        self._changes = {change.record_id: change for change in kept}
         copy = self.path.with_name(f"{self.path.name}.new")
         file = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-        data = memoryview(encode(self.head, *self._lines.values()))
+        data = memoryview(encode(self.head, *([change] for change in self._changes.values())))
         while data:
             data = data[os.write(file, data) :]
         os.fsync(file)

@@ -11,6 +11,8 @@ from txnframework.environment import Environment
 from txnframework.errors import Closed, LeaseHeld
 from txnframework.interfaces import IDurableStore, ILease, IWatch
 from txnframework.model import (
+    Batch,
+    Delete,
     Expected,
     IndexRange,
     Key,
@@ -73,8 +75,8 @@ class NotebookStore:
     """
     One client of a notebook.
 
-    The store declares that it is durable, and no other capability. It has no atomic batches, so plugins use their other
-    code path. It is not shared, because only one process can open the file.
+    The store declares that it is durable, and no other capability. It is not shared, because only one process can open
+    the file.
     """
 
     def __init__(self, notebook: Notebook, environment: Environment) -> None:
@@ -93,15 +95,28 @@ class NotebookStore:
 
     async def put(self, write: Put) -> int:
         """Write a record and its index entries in one line; return its new version."""
-        await self._yield()
-        self._notebook.require(write.key, write.expected)
-        return self._write(write.key, write)
+        (record,) = await self.apply(Batch(puts=(write,)))
+        return record.version
 
     async def delete(self, key: Key, expected: Expected) -> None:
         """Remove a record and its index entries."""
+        await self.apply(Batch(deletes=(Delete(key, expected),)))
+
+    async def apply(self, batch: Batch) -> tuple[Record, ...]:
+        """Apply every step of a batch in one line, or none; return the records that the puts wrote."""
         await self._yield()
-        self._notebook.require(key, expected)
-        self._remove(key)
+        puts = [put for put in batch.puts if isinstance(put, Put)]
+        known = [(step.key, step.expected) for steps in (batch.checks, puts, batch.deletes) for step in steps]
+        keys = [*(key for key, _ in known), *(put.prefix for put in batch.puts if isinstance(put, PutSequential))]
+        if len(partitions := {key.partition or key.path for key in keys}) > 1:
+            raise ValueError(f"a batch has one partition, and not several: {sorted(partitions)}")
+        for key, expected in known:
+            self._notebook.require(key, expected)
+        written = [self._change(self._key_of(put), put) for put in batch.puts]
+        deleted = [self._removal(step.key) for step in batch.deletes if self._notebook.get(step.key) is not None]
+        if written or deleted:
+            self._notebook.write(*written, *deleted)
+        return tuple(change.record for change in written)
 
     async def put_sequential(self, write: PutSequential) -> Key:
         """
@@ -109,13 +124,8 @@ class NotebookStore:
 
         The number was never given before.
         """
-        await self._yield()
-        partition = write.prefix.partition or write.prefix.path
-        while True:
-            key = Key(f"{write.prefix.path}/{number20(self._notebook.next_number())}", partition)
-            if self._notebook.get(key) is None:  # a put without a number may have used this key
-                self._write(key, write)
-                return key
+        (record,) = await self.apply(Batch(puts=(write,)))
+        return record.key
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""
@@ -192,12 +202,19 @@ class NotebookStore:
         if self._is_closed:
             raise Closed(f"session {self.session} was closed")
 
-    def _write(self, key: Key, write: Put | PutSequential) -> int:
-        number = self._notebook.next_number()
-        indexes = tuple(sorted((one.index, one.key) for one in set(write.indexes)))
-        self._notebook.write(Change(key.path, number, key.partition, bytes(write.value), indexes))
-        return number
+    def _key_of(self, write: Put | PutSequential) -> Key:
+        """Return the key of a write; a sequential one gets a new number."""
+        if isinstance(write, Put):
+            return write.key
+        partition = write.prefix.partition or write.prefix.path
+        while True:
+            key = Key(f"{write.prefix.path}/{number20(self._notebook.next_number())}", partition)
+            if self._notebook.get(key) is None:  # a put without a number may have used this key
+                return key
 
-    def _remove(self, key: Key) -> None:
-        if self._notebook.get(key) is not None:
-            self._notebook.write(Change(key.path, self._notebook.next_number(), key.partition))
+    def _change(self, key: Key, write: Put | PutSequential) -> Change:
+        indexes = tuple(sorted((one.index, one.key) for one in set(write.indexes)))
+        return Change(key.path, self._notebook.next_number(), key.partition, bytes(write.value), indexes)
+
+    def _removal(self, key: Key) -> Change:
+        return Change(key.path, self._notebook.next_number(), key.partition)

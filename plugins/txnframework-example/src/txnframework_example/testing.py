@@ -10,7 +10,7 @@ from txnframework.interfaces import IMetadataStore
 from txnframework.testing import Crashing, Harness, VirtualEnvironment
 from txnframework_example.plugin import Notebooks
 
-HALF_A_LINE = b'{"path":"/half'
+HALF_A_LINE = b'[{"path":"/half'
 """The incomplete line left by a process that is killed while it writes."""
 
 

@@ -23,10 +23,10 @@ SAMPLED = [
         "notebook.jsonl",
         _format.FORMAT,
         (HEAD, CHANGES),
-        lambda: encode(HEAD, *CHANGES),
+        lambda: encode(HEAD, CHANGES[:2], CHANGES[2:]),
         lambda data: decode(data, "notes"),
         refused_as="notes",
-        with_version=lambda data, version: data.replace(b'{"format":1,', b'{"format":%d,' % version, 1),
+        with_version=lambda data, version: data.replace(b'{"format":2,', b'{"format":%d,' % version, 1),
     )
 ]
 

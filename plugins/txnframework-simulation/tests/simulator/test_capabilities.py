@@ -15,7 +15,6 @@ from txnframework.broker.metrics import MeasuredMetadataStore, MeasuredPendingAc
 from txnframework.broker.observers import ObservedCoordinator
 from txnframework.interfaces import (
     IAppendedWatch,
-    IAtomicBatchStore,
     IColocatedStore,
     ICrossPartitionStore,
     IDatabaseTransaction,
@@ -32,7 +31,6 @@ from txnframework.metrics import Metrics
 from txnframework.model import Key
 from txnframework_simulation.simulator import faulty_stores
 from txnframework_simulation.simulator.faulty_stores import (
-    FaultyAtomicStore,
     FaultyDatabaseTransaction,
     FaultyLease,
     FaultyLedger,
@@ -47,7 +45,6 @@ from txnframework_simulation.simulator.loop import SimulatedLoop
 from txnframework_simulation.simulator.store_calls import StoreCalls
 
 LEFT_OUT: dict[type, set[Any]] = {
-    FaultyMetadataStore: {IAtomicBatchStore, ICrossPartitionStore, IColocatedStore},
     FaultyPartitionStore: {ICrossPartitionStore, IColocatedStore},
 }
 """What a wrapper takes away on purpose."""
@@ -58,8 +55,7 @@ ROLES: dict[type, InterfaceClass] = {
     FaultyLease: ILease,
     FaultyDatabaseTransaction: IDatabaseTransaction,
     FaultyMetadataStore: IMetadataStore,
-    FaultyAtomicStore: IAtomicBatchStore,
-    FaultyPartitionStore: IAtomicBatchStore,
+    FaultyPartitionStore: IMetadataStore,
     FaultyLedger: IManagedLedger,
     FaultyLedgerStore: ILedgerStore,
     MeasuredMetadataStore: IMetadataStore,
@@ -127,7 +123,7 @@ def test_every_wrapper_is_tried() -> None:
     assert wrappers | named == set(ROLES)
 
 
-@pytest.mark.parametrize("kind", [FaultyMetadataStore, FaultyAtomicStore])
+@pytest.mark.parametrize("kind", [FaultyMetadataStore, FaultyPartitionStore])
 def test_what_a_store_gives_out_hides_nothing(kind: type) -> None:
     """A watch that tells what a record became does so through the wrapper, too."""
 
@@ -137,7 +133,7 @@ def test_what_a_store_gives_out_hides_nothing(kind: type) -> None:
         async def watch(self, _: object) -> Any:
             return behind(IValueWatch)
 
-    classImplements(Store, IAtomicBatchStore)
+    classImplements(Store, IMetadataStore)
     loop = SimulatedLoop()
     watch = loop.run_until_complete(kind(Store(), StoreCalls()).watch(Key("/k")))
     loop.close()

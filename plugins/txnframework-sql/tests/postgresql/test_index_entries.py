@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from txnframework.errors import VersionMismatch
-from txnframework.interfaces import IAtomicBatchStore, IMetadataStore
+from txnframework.interfaces import IMetadataStore
 from txnframework.model import Batch, Check, Delete, Expect, IndexEntry, Key, Put
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ def entry(key: str) -> tuple[IndexEntry, ...]:
 
 def steps(store: IMetadataStore, name: str) -> list[Awaitable[Any]]:
     """Return every kind of write that is possible for any state of a record."""
-    assert IAtomicBatchStore.providedBy(store)
     any_ = Check(OTHER, Expect.ANY)
     return [
         store.put(Put(KEY, b"", Expect.ANY, entry(f"{name} put"))),
@@ -85,7 +84,6 @@ def test_replaced_and_removed(stores: Stores) -> None:
 
     async def test() -> None:
         async with stores.metadata() as store:
-            assert IAtomicBatchStore.providedBy(store)
             for put in (store.put, lambda put: store.apply(Batch((), (put,)))):
                 for indexes, count in ((entry("1"), 2), (entry("2"), 2), (entry("2")[:1], 1), ((), 0), (entry("3"), 2)):
                     await put(Put(KEY, b"", Expect.ANY, indexes))

@@ -10,7 +10,6 @@ import asyncpg
 import pytest
 
 from txnframework.interfaces import (
-    IAtomicBatchStore,
     IColocatedLedger,
     IColocatedLedgerStore,
     ILedgerStore,
@@ -69,7 +68,6 @@ async def add_entries(ledgers: ILedgerStore, start: int, stop: int) -> None:
 
 async def use(store: IMetadataStore, ledgers: ILedgerStore, first: int) -> None:
     """Perform every frequent operation in the middle of the data; ``first``: the next sequence."""
-    assert IAtomicBatchStore.providedBy(store)
     ledger = await ledgers.open("a")
     assert IColocatedLedger.providedBy(ledger)
     for number in range(TIMES):

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from txnframework.errors import InvalidInput, OutcomeUnknown, VersionMismatch
-from txnframework.interfaces import IAtomicBatchStore, IMetadataStore
+from txnframework.interfaces import IMetadataStore
 from txnframework.model import Batch, Check, Delete, Expect, IndexEntry, IndexRange, Key, KeyRange, Put, PutSequential
 
 if TYPE_CHECKING:
@@ -91,8 +91,7 @@ def test_checks_exclude(stores: Stores, expected: str, committed: bool) -> None:
     """A batch waits for changes and creations of the records that it checks; checks leave nothing behind."""
 
     async def test() -> None:
-        async with stores.metadata() as opened, connected(stores) as raw:
-            store = atomic(opened)
+        async with stores.metadata() as store, connected(stores) as raw:
             version = await store.put(Put(KEY, b"1", Expect.ABSENT))
             absent = Key("/absent", "t")
             check = Check(KEY, version) if expected == "present" else Check(absent, Expect.ABSENT)
@@ -152,7 +151,7 @@ def test_batches_that_take_records_in_any_order(stores: Stores) -> None:
                 back = Batch(
                     (Check(keys[-1], Expect.ANY),), tuple(Put(key, b"", Expect.ANY) for key in reversed(keys[:-1]))
                 )
-                await asyncio.gather(*(atomic(store).apply(batch) for store in (one, other) for batch in (forth, back)))
+                await asyncio.gather(*(store.apply(batch) for store in (one, other) for batch in (forth, back)))
             deadlocks = stores.server.run(f"SELECT deadlocks FROM pg_stat_database WHERE datname = '{stores.database}'")
             assert deadlocks == "0"
 
@@ -172,8 +171,6 @@ def test_records_made_in_opposite_orders(stores: Stores) -> None:
 
     async def test() -> None:
         async with stores.metadata(retries_max=0) as one, stores.metadata(retries_max=0) as other:
-            assert IAtomicBatchStore.providedBy(one)
-            assert IAtomicBatchStore.providedBy(other)
             async with connected(stores) as raw:
                 held = raw.transaction()
                 await held.start()
@@ -201,7 +198,6 @@ def test_what_was_only_locked_is_not_there(stores: Stores) -> None:
 
     async def test() -> None:
         async with stores.metadata() as store:
-            assert IAtomicBatchStore.providedBy(store)
             a, b, c = (Key(path, "p") for path in ("/a", "/b", "/c"))
             with pytest.raises(VersionMismatch) as refused:
                 await store.apply(Batch((Check(a, Expect.ABSENT),), (Put(b, b"", Expect.ABSENT), Put(c, b"", 7))))
@@ -234,8 +230,7 @@ def test_refused_batch_leaves_nothing(stores: Stores) -> None:
     """A batch whose last step is refused has created and changed no record."""
 
     async def test() -> None:
-        async with stores.metadata() as opened:
-            store = atomic(opened)
+        async with stores.metadata() as store:
             version = await store.put(Put(KEY, b"1", Expect.ABSENT, entry(b"1")))
             made, last = Key("/made", "t"), Key("/last", "t")
             puts = (
@@ -326,12 +321,6 @@ def test_order_of_code_points(stores: Stores) -> None:
     stores.run(test)
 
 
-def atomic(store: IMetadataStore) -> IAtomicBatchStore:
-    """Return the store with its type of a store with batches."""
-    assert IAtomicBatchStore.providedBy(store)
-    return store  # type: ignore[return-value]
-
-
 def long_text() -> str:
     """Return a path that does not fit into an index of PostgreSQL, not even compressed."""
     return "/" + "".join(chr(0x4E00 + number * 7919 % 20_000) for number in range(4_000))
@@ -382,8 +371,7 @@ def test_steps_of_a_batch_wait(stores: Stores, kind: str) -> None:
     """A put or deletion of a record that is being changed waits, and is refused because the version has changed."""
 
     async def test() -> None:
-        async with stores.metadata() as opened, connected(stores) as raw:
-            store = atomic(opened)
+        async with stores.metadata() as store, connected(stores) as raw:
             version = await store.put(Put(KEY, b"1", Expect.ABSENT))
             changes: dict[str, Batch] = {
                 "put": Batch((), (Put(KEY, b"2", version), Put(Key("/b", "t"), b"", Expect.ANY))),

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from txnframework.errors import OutcomeUnknown, Unavailable, VersionMismatch
-from txnframework.interfaces import IAtomicBatchStore, IManagedLedger, IMetadataStore
+from txnframework.interfaces import IManagedLedger, IMetadataStore
 from txnframework.model import Append, Batch, Expect, IndexEntry, Key, ProducerSequence, Put
 
 BY_WRITER = "by-writer"
@@ -61,7 +61,6 @@ async def write_pairs(store: IMetadataStore, writer: str, told: Told) -> None:
     A write in doubt is read once the server answers again: if it is found, it was done. If it is not found, it may
     still appear where the server continues without the connection; so it is decided by writing the same again.
     """
-    assert IAtomicBatchStore.providedBy(store)
     number = 0
     while not told.is_over:
         number += 1

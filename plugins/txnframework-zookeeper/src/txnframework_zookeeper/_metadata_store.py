@@ -8,7 +8,6 @@ from zope.interface import implementer
 
 from txnframework.environment import Environment
 from txnframework.interfaces import (
-    IAtomicBatchStore,
     ICopyableMetadataStore,
     IDurableStore,
     ILease,
@@ -48,7 +47,7 @@ from txnframework_zookeeper.tree._layout import node_of
 _CLIENT_BITS = 48
 
 
-@implementer(IAtomicBatchStore, ICopyableMetadataStore, ISharedStore, IDurableStore, INotifyingStore, IRestorable)
+@implementer(ICopyableMetadataStore, ISharedStore, IDurableStore, INotifyingStore, IRestorable)
 class ZooKeeperMetadataStore:
     """
     Records in the tree of a ZooKeeper ensemble.

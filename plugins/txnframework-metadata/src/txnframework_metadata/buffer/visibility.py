@@ -70,7 +70,7 @@ def seen(last_confirmed: Position, intents: Sequence[Intent], headers: Mapping[T
     """
     Return the readable entries. ``last_confirmed`` was read before the intents, and the intents before the headers.
 
-    An intent without header has no effect: its transaction was settled since, or the intent was never admitted.
+    An intent without header has no effect: its transaction was settled since.
     """
     pin: Intent | None = None
     aborted: dict[int, set[Branch]] = {}

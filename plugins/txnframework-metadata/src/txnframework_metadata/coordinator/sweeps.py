@@ -19,7 +19,7 @@ from txnframework.errors import (
     Unavailable,
     VersionMismatch,
 )
-from txnframework.interfaces import IAtomicBatchStore, IMetadataStore, IParticipants
+from txnframework.interfaces import IMetadataStore, IParticipants
 from txnframework.model import index_keys
 from txnframework.model.ids import TxnID
 from txnframework.model.indexes import TXN_BY_DEADLINE, TXN_BY_FINAL_STATE
@@ -98,14 +98,14 @@ class Sweeps:
             ended = None if header is None else header.transaction
         operations = await scan_operations(self._store, txn_id, self._options.page_records)
         if ended is None:
-            await forget(self._store, operations)  # never admitted, so without effect
+            await forget(self._store, operations)  # settled since, so nothing is left to do
             return SweepResult(len(operations), 0)
         if ended.state is State.OPEN:
             raise InvalidTransactionState(txn_id, State.OPEN, "only an ended transaction can be settled")
         if not operations:
             return SweepResult(0, 0)
-        if await self._take_effect(ended, operations) and IAtomicBatchStore.providedBy(self._store):
-            # No operation was added after the end, and none was changed by an admission, so nothing can be left.
+        if await self._take_effect(ended, operations):
+            # No operation was added after the end, so nothing can be left.
             return SweepResult(len(operations), 0)
         return await self._counted(ended, operations)
 
@@ -305,8 +305,8 @@ class Sweeps:
         """
         Examine a page of operations of all transactions, and finish those that the ending process did not.
 
-        On a store without atomic batches, a process may die between writing an operation and checking the header again.
-        If the header is gone, such an operation was never admitted, and is deleted without effect.
+        A header is deleted after the operations of its transaction. So if it is gone, they were settled since the page
+        was read.
         """
         page = await self._store.scan(left, self._options.page_records)
         self._operations_left = page.resume if isinstance(page.resume, KeyRange) else None

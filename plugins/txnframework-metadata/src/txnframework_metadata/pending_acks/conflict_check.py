@@ -61,7 +61,7 @@ async def check_conflicts(
                 confirmed = sources.confirmed.of(operation)
                 own += [] if confirmed is None else [confirmed]
                 put_now = operation.record.key.path in just_put
-                if not put_now and document.admitted and sources.confirmed.in_doubt(operation):
+                if not put_now and sources.confirmed.in_doubt(operation):
                     unsure.append(operation.acks_by_entry)
                     earlier += [operation] if confirmed is None else []
             elif header is not None and header.transaction.state is State.OPEN:

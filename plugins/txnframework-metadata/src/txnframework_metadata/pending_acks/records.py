@@ -71,26 +71,19 @@ class ConfirmedAcks:
     acknowledgments.
     """
 
-    def __init__(self, records_max: int, *, admitted_is_confirmed: bool) -> None:
+    def __init__(self, records_max: int) -> None:
         self._records_max = records_max
-        # On a store without atomic batches a record is admitted after the check, so the record itself shows it.
-        self._admitted_is_confirmed = admitted_is_confirmed
         self._records: OrderedDict[str, StoredOperation] = OrderedDict()
         self._in_part: set[str] = set()
         self._growing: dict[_Growing, StoredOperation] = {}
 
     def of(self, operation: StoredOperation) -> AckIndex | None:
         """Return the part of a record that is known to be confirmed, or None."""
-        if self._admitted_is_confirmed:
-            document = operation.document
-            return operation.acks_by_entry if isinstance(document, AckOperation) and document.admitted else None
         known = self._records.get(operation.record.key.path)
         return None if known is None else known.acks_by_entry
 
     def in_doubt(self, operation: StoredOperation) -> bool:
         """Return whether part of a record may be unconfirmed."""
-        if self._admitted_is_confirmed:
-            return False  # a record that is not admitted has no effect
         path = operation.record.key.path
         known = self._records.get(path)
         return known is None or path in self._in_part or known.record.version != operation.record.version
@@ -108,7 +101,7 @@ class ConfirmedAcks:
         """Remember a record of which everything is confirmed."""
         self._remember(operation)
         self._in_part.discard(operation.record.key.path)
-        if may_grow and not self._admitted_is_confirmed:
+        if may_grow:
             self._growing[_place(operation)] = operation
 
     def note_part(self, operation: StoredOperation) -> None:

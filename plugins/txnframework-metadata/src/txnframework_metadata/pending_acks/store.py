@@ -16,7 +16,7 @@ from txnframework.errors import (
     TransactionConflict,
     Unavailable,
 )
-from txnframework.interfaces import IAtomicBatchStore, IJointPendingAcks, IPlannedCursor, ISealablePendingAcks
+from txnframework.interfaces import IJointPendingAcks, IPlannedCursor, ISealablePendingAcks
 from txnframework.model.ack_overlap import Verdict
 from txnframework.model.acks import Ack, AckRequest, PendingAck, PendingAcks
 from txnframework.model.ids import Branch, TxnID
@@ -31,7 +31,7 @@ from txnframework_metadata.pending_acks.conflict_check import CheckSources, chec
 from txnframework_metadata.pending_acks.groups import ack_group_rules
 from txnframework_metadata.pending_acks.joint_acks import JointAcks
 from txnframework_metadata.pending_acks.records import AckRecords, ConfirmedAcks
-from txnframework_metadata.pending_acks.writer import Change, Draft, admit, drafts, put_drafts, take_back
+from txnframework_metadata.pending_acks.writer import Change, Draft, drafts, put_drafts, take_back
 from txnframework_metadata.records.headers import Header, read_header, require_owner
 from txnframework_metadata.records.operations import forget, require_family, scan_operations
 from txnframework_metadata.records.own_operations import AckSettler
@@ -55,11 +55,9 @@ class MetadataPendingAcks:
         self._store = context.store
         self._cursor = context.cursor
         self._options = options_as(context.options, PendingAckOptions)
-        self._atomic = IAtomicBatchStore.providedBy(context.store)
-        self._confirmed = ConfirmedAcks(self._options.confirmed_records_max, admitted_is_confirmed=not self._atomic)
+        self._confirmed = ConfirmedAcks(self._options.confirmed_records_max)
         self._records = AckRecords(context.store, self.segment, self.subscription, self._options.page_records)
-        # Without atomic batches a record is admitted as a whole, so each record holds one request.
-        rules = ack_group_rules(self._options.acks_per_record_max if self._atomic else 0)
+        rules = ack_group_rules(self._options.acks_per_record_max)
         self._groups: CallGroups[AckRequest] = CallGroups(self._record, rules)
         self._operations = operations_shared_by(context.coordinator, context.store, self._options.page_records)
         cursor = IPlannedCursor(context.cursor, None)
@@ -75,24 +73,20 @@ class MetadataPendingAcks:
         The caller reads the cursor after this.
         """
         self._require_open()
+        opened: dict[TxnID, tuple[PendingAck, ...]] = {}
         ended: dict[TxnID, State] = {}
-        for _ in range(self._options.attempts_max):
-            opened: dict[TxnID, tuple[PendingAck, ...]] = {}
-            unfinished: list[Transaction] = []
-            for txn_id, operations in (await self._records.by_txn()).items():
-                header = await read_header(self._store, txn_id)
-                if header is None:
-                    await forget(self._store, operations)  # never admitted, or settled since: no effect in either case
-                elif header.transaction.state is State.OPEN:
-                    opened[txn_id] = _pending(operations)
-                else:
-                    ended[txn_id] = header.transaction.state
-                    unfinished.append(header.transaction)
-            await self._settle_all(unfinished)
-            if self._atomic or not unfinished:
-                return PendingAcks(opened, ended)
-            # Without atomic batches each round repeats the reading: a record may be admitted during settling.
-        raise Unavailable(f"transactions keep ending on subscription {self.subscription} of {self.segment}")
+        unfinished: list[Transaction] = []
+        for txn_id, operations in (await self._records.by_txn()).items():
+            header = await read_header(self._store, txn_id)
+            if header is None:
+                await forget(self._store, operations)  # settled since, so nothing is left to do
+            elif header.transaction.state is State.OPEN:
+                opened[txn_id] = _pending(operations)
+            else:
+                ended[txn_id] = header.transaction.state
+                unfinished.append(header.transaction)
+        await self._settle_all(unfinished)
+        return PendingAcks(opened, ended)
 
     async def add(self, request: AckRequest) -> None:
         """Record acknowledgments that take effect if the branch's commit counts."""
@@ -151,8 +145,6 @@ class MetadataPendingAcks:
         try:
             await put_drafts(self._store, header, self._drafts(requests), self._options.page_records, changes)
             verdicts, earlier = await self._look(requests, [change.now for change in changes])
-            if any(not verdict.conflict and not verdict.repeated for verdict in verdicts):
-                await self._admit([change.now for change in changes])
         except (Conflict, NotFound, Unavailable, Closed) as error:
             self._header = None
             # The record is stored, but its caller gets an error: an unknown outcome, unless the record can be
@@ -177,7 +169,7 @@ class MetadataPendingAcks:
             require_owner(known, request.principal)
             return known
         header = await self._operations.begun.header(self._store, request.branch.txn_id, request.principal)
-        self._header = header if self._atomic else None
+        self._header = header
         return header
 
     async def _answer(
@@ -240,8 +232,6 @@ class MetadataPendingAcks:
                 incarnation=first.incarnation,
                 acks=[],
                 cumulative=cumulative,
-                # Without atomic batches it is visible before the header is read again, and must not count until then.
-                admitted=self._atomic,
                 processed=processed_document(first.processed),
             )
             growing = (
@@ -266,10 +256,6 @@ class MetadataPendingAcks:
         """Withdraw the records of a group, except for the requests in ``kept``."""
         return await take_back(self._store, header, changes, kept)
 
-    async def _admit(self, stored: Sequence[StoredOperation]) -> None:
-        """Let records count that were written before the header was checked again."""
-        await admit(self._store, stored, self._options.attempts_max)
-
     # -- settling -------------------------------------------------------------------------------------
 
     async def _settle_all(self, ended: Sequence[Transaction]) -> None:
@@ -291,17 +277,11 @@ class MetadataPendingAcks:
         ``with_writes``: also tell the open buffers of this process about a commit, and remove its write operations
         there in the same step, as the coordinator would do later in a step of its own.
         """
-        for _ in range(self._options.attempts_max):
-            operations = await scan_operations(self._store, ended.txn_id, self._options.page_records)
-            mine = [operation for operation in operations if self._records.has(operation)]
-            if not mine:
-                return
+        operations = await scan_operations(self._store, ended.txn_id, self._options.page_records)
+        mine = [operation for operation in operations if self._records.has(operation)]
+        if mine:
             writes = self._operations.tell_committed(ended, operations)[0] if with_writes else []
             await self._settle_operations(ended, [*mine, *writes])
-            if self._atomic:
-                # No operation was added after the end, and none was changed by an admission.
-                return
-        raise Unavailable(f"acknowledgments of {ended.txn_id} keep changing on {self.subscription} of {self.segment}")
 
     async def _settle_operations(self, ended: Transaction, operations: Sequence[StoredOperation]) -> None:
         """
@@ -313,7 +293,7 @@ class MetadataPendingAcks:
         plain: dict[int, list[Ack]] = {}
         for operation in operations:
             document = operation.document
-            if not isinstance(document, AckOperation) or not document.admitted or not ended.counts(document.branch):
+            if not isinstance(document, AckOperation) or not ended.counts(document.branch):
                 continue
             if document.processed is None:
                 plain.setdefault(document.incarnation, []).extend(operation.acks)
@@ -335,11 +315,7 @@ def _failed(request: AckRequest, why: str) -> str:
 
 
 def _pending(operations: Sequence[StoredOperation]) -> tuple[PendingAck, ...]:
-    """
-    Return the acknowledgments of an open transaction, admitted or not.
-
-    One that is about to be admitted is held as well.
-    """
+    """Return the acknowledgments of an open transaction."""
     return tuple(
         PendingAck(Branch(operation.txn_id, document.branch), ack, State.OPEN, document.incarnation)
         for operation in operations

@@ -17,8 +17,7 @@ Crash windows: a lost reply is resolved by reading the record; its version and v
 that ends between the two steps is detected by the header check of a withdrawal, and by the cursor that the process
 reads in the second step. A process
 that dies after its put leaves a part that was never confirmed. The part counts if the commit lists the branch, and is
-removed with the transaction. Without atomic batches no record grows, because the new part would count before the header
-is read again.
+removed with the transaction.
 """
 
 from __future__ import annotations
@@ -30,15 +29,12 @@ import msgspec
 
 from txnframework.errors import (
     Closed,
-    Conflict,
-    NotFound,
     OutcomeUnknown,
-    TransactionConflict,
     TxnFrameworkError,
     Unavailable,
     VersionMismatch,
 )
-from txnframework.interfaces import IAtomicBatchStore, IMetadataStore
+from txnframework.interfaces import IMetadataStore
 from txnframework.model.ack_overlap import joined
 from txnframework.model.acks import Ack
 from txnframework.model.metadata import Batch, Check, Delete, Put
@@ -51,7 +47,6 @@ from txnframework_metadata.records.operations import (
     operation_indexes,
     put_operations,
     require_open,
-    withdraw,
 )
 from txnframework_metadata.records.views import StoredOperation, ack_document, operation_of
 
@@ -162,7 +157,6 @@ async def _grow(
     txn_id, key = before.txn_id, before.record.key
     put = Put(key, encode(document), before.record.version, operation_indexes(txn_id, document))
     batch = Batch((Check(header_key(txn_id), header.version),), (put,))
-    assert IAtomicBatchStore.providedBy(store)
     unknown: OutcomeUnknown | None = None
     for _ in range(2):
         try:
@@ -198,15 +192,6 @@ async def take_back(
 
     :raises OutcomeUnknown: the parts may be stored, or have taken effect.
     """
-    if not IAtomicBatchStore.providedBy(store):
-        if kept:
-            return [change.now for change in changes]
-        # Records that are not admitted have no effect, however the transaction ends.
-        try:
-            await withdraw(store, [change.now for change in changes])
-        except TxnFrameworkError as error:
-            raise OutcomeUnknown(f"it could not be withdrawn: {error}") from error
-        return []
     left: list[StoredOperation] = []
     steps: list[Put | Delete] = []
     for change in changes:
@@ -250,52 +235,3 @@ async def _require_without_effect(
     ended = None if now is None or now.transaction.state is State.OPEN else now.transaction
     if ended is None or any(ended.counts(change.now.document.branch) for change in changes):
         raise OutcomeUnknown(f"{txn_id} ended while it was acknowledged in, which may have taken effect") from error
-
-
-# -- without atomic batches ---------------------------------------------------------------------------
-
-
-async def admit(store: IMetadataStore, stored: Sequence[StoredOperation], attempts_max: int) -> None:
-    """
-    Let records count that were written before the header was checked again.
-
-    :raises TransactionConflict: the transaction has ended, and none of the records counts.
-    :raises OutcomeUnknown: some of the records may count.
-    """
-    admitted = False
-    for operation in stored:
-        document = operation.document
-        if isinstance(document, AckOperation) and not document.admitted:
-            try:
-                await _admit_one(store, operation, document, attempts_max)
-            except (Conflict, NotFound, Unavailable, Closed) as error:
-                if admitted:
-                    raise OutcomeUnknown(f"some of an acknowledgment may have taken effect: {error}") from error
-                raise
-            admitted = True
-
-
-async def _admit_one(
-    store: IMetadataStore, operation: StoredOperation, document: AckOperation, attempts_max: int
-) -> None:
-    """Admit one record by compare-and-set, so that it cannot be deleted as not admitted at the same time."""
-    key = operation.record.key
-    admitted = msgspec.structs.replace(document, admitted=True)
-    unknown = False
-    for _ in range(attempts_max):
-        record = await store.get(key)
-        if record is None:
-            if unknown:
-                raise OutcomeUnknown(f"an acknowledgment in {operation.txn_id} may have taken effect")
-            raise TransactionConflict(operation.txn_id, "it ended while the acknowledgment was recorded")
-        if operation_of(record).document == admitted:
-            return
-        try:
-            await store.put(Put(key, encode(admitted), record.version, operation_indexes(operation.txn_id, admitted)))
-        except VersionMismatch:
-            continue
-        except OutcomeUnknown:
-            unknown = True
-            continue
-        return
-    raise OutcomeUnknown(f"an acknowledgment in {operation.txn_id} may have taken effect")

@@ -11,11 +11,10 @@ from txnframework.errors import (
     TransactionConflict,
     TransactionDomainMismatch,
     TransactionNotFound,
-    TxnFrameworkError,
     Unavailable,
     VersionMismatch,
 )
-from txnframework.interfaces import IAtomicBatchStore, IColocatedStore, IMetadataStore
+from txnframework.interfaces import IColocatedStore, IMetadataStore
 from txnframework.model import index_keys
 from txnframework.model.ids import TxnID
 from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION, WRITES_BY_SEGMENT
@@ -125,10 +124,8 @@ async def put_operations(
     """
     Write operations of an open transaction. On return they are stored, and the transaction was OPEN after they were.
 
-    On a store without atomic batches the operations are written first, and then the header is read again (the
-    *recheck*). Between these steps other processes see records of a transaction that may have ended; such records have
-    no effect. Duplicate operations are harmless. An unknown outcome is therefore resolved by reading, and by writing
-    the missing records again.
+    Duplicate operations are harmless. An unknown outcome is therefore resolved by reading, and by writing the missing
+    records again.
 
     :raises TransactionConflict: the transaction has ended; no stored operation has an effect.
     :raises TransactionNotFound: the transaction is gone; no stored operation has an effect.
@@ -156,39 +153,20 @@ async def put_operations(
 async def _put_checked(
     store: IMetadataStore, header: Header, operations: Sequence[AnyOperation]
 ) -> list[StoredOperation]:
-    """Write operations on condition that the header is OPEN, with an atomic batch or with the recheck."""
+    """Write operations in one batch, on condition that the header is OPEN."""
     txn_id = header.transaction.txn_id
     puts = [
         PutSequential(header.operations, encode(document), operation_indexes(txn_id, document))
         for document in operations
     ]
-    if IAtomicBatchStore.providedBy(store):
-        guards = _cursor_checks(store, operations)
-        checks = (Check(header.key, header.version), *guards)
-        try:
-            written = await store.apply(Batch(checks, tuple(puts), across_partitions=bool(guards)))
-        except VersionMismatch:
-            await require_open(store, txn_id)
-            raise
-        return [StoredOperation(record, txn_id, document) for record, document in zip(written, operations, strict=True)]
-    stored: list[StoredOperation] = []
+    guards = _cursor_checks(store, operations)
+    checks = (Check(header.key, header.version), *guards)
     try:
-        for put, document in zip(puts, operations, strict=True):
-            key = await store.put_sequential(put)
-            stored.append(StoredOperation(Record(key, put.value, 0), txn_id, document))
+        written = await store.apply(Batch(checks, tuple(puts), across_partitions=bool(guards)))
+    except VersionMismatch:
         await require_open(store, txn_id)
-    except (TransactionConflict, NotFound):
-        await withdraw(store, stored)
         raise
-    except (Unavailable, Closed) as error:
-        # Some operations are stored and conflict with others, but the caller's error would say that nothing was
-        # changed.
-        try:
-            await withdraw(store, stored)
-        except TxnFrameworkError as undone:
-            raise OutcomeUnknown(f"operations of {txn_id} may be recorded: {error}") from undone
-        raise
-    return stored
+    return [StoredOperation(record, txn_id, document) for record, document in zip(written, operations, strict=True)]
 
 
 def _cursor_checks(store: IMetadataStore, operations: Iterable[AnyOperation]) -> tuple[Check, ...]:
@@ -209,10 +187,9 @@ def _matched(
     """
     Return those of ``operations`` that are stored, as found, and those that are missing.
 
-    An acknowledgment that is already admitted never matches one that was just written. It may be an earlier
-    acknowledgment, which a conflict must not withdraw.
+    A stored acknowledgment never matches. It may be an earlier one, which a conflict must not withdraw.
     """
-    left = [stored for stored in found if not (isinstance(stored.document, AckOperation) and stored.document.admitted)]
+    left = [stored for stored in found if not isinstance(stored.document, AckOperation)]
     standing: list[StoredOperation] = []
     missing: list[AnyOperation] = []
     for document in operations:
@@ -238,12 +215,11 @@ async def forget(store: IMetadataStore, operations: Sequence[StoredOperation]) -
     """
     Remove operations of one transaction whose effect is durable, if unchanged since they were read.
 
-    Operations that are already removed are skipped. An operation that changed since it was read is kept: another
-    process may have admitted it meanwhile, and reported to its caller that it counts.
+    Operations that are already removed are skipped. An operation that changed since it was read is kept.
     """
     for at in range(0, len(operations), STEPS_TOGETHER_MAX):
         some = operations[at : at + STEPS_TOGETHER_MAX]
-        if IAtomicBatchStore.providedBy(store) and len(some) > 1:
+        if len(some) > 1:
             if await _deleted_together(store, some):
                 continue
             # Another process settles the same transaction: remove what it has left, if possible together.
@@ -257,7 +233,7 @@ async def forget(store: IMetadataStore, operations: Sequence[StoredOperation]) -
                 continue
 
 
-async def _deleted_together(store: IAtomicBatchStore, operations: Sequence[StoredOperation]) -> bool:
+async def _deleted_together(store: IMetadataStore, operations: Sequence[StoredOperation]) -> bool:
     """Remove all of the operations; return False, and remove none, if one was removed or changed."""
     deletes = tuple(Delete(operation.record.key, operation.record.version) for operation in operations)
     try:

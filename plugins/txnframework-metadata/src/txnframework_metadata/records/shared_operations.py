@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 from zope.interface import Attribute, Interface
 
 from txnframework.errors import InvalidInput, TxnFrameworkError
-from txnframework.interfaces import IAtomicBatchStore, IMetadataStore, ITransactionCoordinator
+from txnframework.interfaces import IMetadataStore, ITransactionCoordinator
 from txnframework.model.ids import TxnID
 from txnframework.model.metadata import Key
 from txnframework.model.records import WriteOperation
@@ -36,8 +36,7 @@ class SharedOperations:
     """
     Operations that concurrent calls for many segments of a transaction write and remove in few steps.
 
-    Nothing of this is needed for correctness: each call has the same effect alone. Stores without atomic batches write
-    one record in a step, so there each call is performed alone.
+    Nothing of this is needed for correctness: each call has the same effect alone.
     """
 
     def __init__(self, store: IMetadataStore, begun_max: int, page_records: int) -> None:
@@ -52,7 +51,6 @@ class SharedOperations:
         """
         self._store = store
         self._page_records = page_records
-        self._is_atomic = IAtomicBatchStore.providedBy(store)
         # A transaction's groups exist while a caller waits in them.
         self._intents: WeakValueDictionary[Key, CallGroups[_Intent]] = WeakValueDictionary()
         self._removals: WeakValueDictionary[TxnID, CallGroups[_Forgotten]] = WeakValueDictionary()
@@ -74,9 +72,6 @@ class SharedOperations:
 
     async def put_intent(self, header: Header, document: WriteOperation) -> None:
         """Write an intent; raises as ``put_operations`` does."""
-        if not self._is_atomic:
-            await put_operations(self._store, header, [document], self._page_records)
-            return
         groups = self._intents.get(header.key)
         if groups is None:
             self._intents[header.key] = groups = CallGroups(self._put_all, _INTENT_RULES)
@@ -87,9 +82,9 @@ class SharedOperations:
         """
         Give the operations of an ended transaction to the buffers that settle it within the block.
 
-        They were read after the end. With atomic batches, no operation was added since.
+        They were read after the end, so no operation was added since.
         """
-        if not self._is_atomic or txn_id in self._settling:
+        if txn_id in self._settling:
             yield
             return
         by_segment: dict[str, list[StoredOperation]] = {}
@@ -137,7 +132,7 @@ class SharedOperations:
         """
         uncounted = {_segment_of(one) for one in operations if not ended.counts(one.document.branch)}
         told = {segment for one in operations if (segment := _segment_of(one)) in self._listeners} - uncounted
-        if not self._is_atomic or not told:
+        if not told:
             return [], list(operations)
         for segment in sorted(told):
             for listener in tuple(self._listeners[segment]):
@@ -165,7 +160,7 @@ class SharedOperations:
 
     async def forget(self, txn_id: TxnID, operations: Sequence[StoredOperation]) -> None:
         """Remove operations of one transaction whose effect is durable; see ``forget`` of operations."""
-        if not self._is_atomic or txn_id not in self._settling:
+        if txn_id not in self._settling:
             await forget(self._store, operations)
             return
         groups = self._removals.get(txn_id)

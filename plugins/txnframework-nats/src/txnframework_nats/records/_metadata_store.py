@@ -11,7 +11,6 @@ from txnframework.config import is_own_machine
 from txnframework.environment import Environment
 from txnframework.errors import Closed, OutcomeUnknown, Unavailable
 from txnframework.interfaces import (
-    IAtomicBatchStore,
     ICopyableMetadataStore,
     IDurableStore,
     ILease,
@@ -54,7 +53,7 @@ _PAUSE_S_MAX = 0.5
 _LEASES = leases_range("")
 
 
-@implementer(IAtomicBatchStore, ICopyableMetadataStore, ISharedStore, INotifyingStore, IRestorable)
+@implementer(ICopyableMetadataStore, ISharedStore, INotifyingStore, IRestorable)
 class NatsMetadataStore:
     """Records in a stream of NATS JetStream, with a copy of them in this process."""
 

@@ -11,7 +11,6 @@ Two runs with the same seed take the same steps in the same order.
 from __future__ import annotations
 
 from txnframework_simulation.simulator.faulty_stores import (
-    FaultyAtomicStore,
     FaultyLedgerStore,
     FaultyMetadataStore,
 )
@@ -23,7 +22,6 @@ from txnframework_simulation.simulator.store_calls import CallFault, StoreCall, 
 
 __all__ = [
     "CallFault",
-    "FaultyAtomicStore",
     "FaultyLedgerStore",
     "FaultyMetadataStore",
     "IsolationError",

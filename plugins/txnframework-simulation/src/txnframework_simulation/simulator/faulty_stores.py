@@ -9,7 +9,6 @@ from zope.interface import Interface, directlyProvides, implementer, providedBy
 from txnframework.broker import ForwardingProxy
 from txnframework.interfaces import (
     IAppendedWatch,
-    IAtomicBatchStore,
     ICoCommitStore,
     IColocatedLedger,
     IColocatedLedgerStore,
@@ -165,12 +164,13 @@ class FaultyDatabaseTransaction(ForwardingProxy):
 @implementer(IMetadataStore)
 class FaultyMetadataStore(ForwardingProxy):
     """
-    A metadata store whose calls go through ``StoreCalls``; it hides atomic batches of the real store.
-
-    It provides all other interfaces of the real store.
+    A metadata store whose calls go through ``StoreCalls``; it provides all interfaces of the real store.
 
     ``granted`` is called with each lease of the real store.
     """
+
+    location: object
+    """That of the real store, unless it is set: then no ledger is beside this store."""
 
     def __init__(
         self, store: IMetadataStore, calls: StoreCalls, granted: Callable[[ILease], object] = lambda _: None
@@ -186,7 +186,7 @@ class FaultyMetadataStore(ForwardingProxy):
     @staticmethod
     def _promised(store: IMetadataStore) -> Iterable[Interface]:
         """Return the interfaces of the real store that this store also provides."""
-        return tuple(one for one in providedBy(store).flattened() if not one.isOrExtends(IAtomicBatchStore))
+        return tuple(providedBy(store).flattened())
 
     async def get(self, key: Key) -> Record | None:
         """Return the record, or None."""
@@ -199,6 +199,10 @@ class FaultyMetadataStore(ForwardingProxy):
     async def delete(self, key: Key, expected: Expected) -> None:
         """Remove a record and its index entries."""
         await self._calls.write("delete", key, lambda: self._store.delete(key, expected))
+
+    async def apply(self, batch: Batch) -> tuple[Record, ...]:
+        """Apply every step of the batch, or none."""
+        return await self._calls.write("apply", batch, lambda: self._store.apply(batch))
 
     async def put_sequential(self, write: PutSequential) -> Key:
         """Write a record under the next number."""
@@ -248,30 +252,8 @@ class FaultyMetadataStore(ForwardingProxy):
         await self._store.close()
 
 
-@implementer(IAtomicBatchStore)
-class FaultyAtomicStore(FaultyMetadataStore):
-    """A metadata store with atomic batches whose calls go through ``StoreCalls``."""
-
-    location: object
-    """That of the real store, unless it is set: then no ledger is beside this store."""
-
-    @staticmethod
-    def _promised(store: IMetadataStore) -> Iterable[Interface]:
-        return tuple(providedBy(store).flattened())
-
-    def __init__(
-        self, store: IAtomicBatchStore, calls: StoreCalls, granted: Callable[[ILease], object] = lambda _: None
-    ) -> None:
-        super().__init__(store, calls, granted)
-        self._atomic = store
-
-    async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        """Apply every step of the batch, or none."""
-        return await self._calls.write("apply", batch, lambda: self._atomic.apply(batch))
-
-
-class FaultyPartitionStore(FaultyAtomicStore):
-    """A metadata store with atomic batches of one partition, whose calls go through ``StoreCalls``."""
+class FaultyPartitionStore(FaultyMetadataStore):
+    """A metadata store whose batches have one partition, and whose calls go through ``StoreCalls``."""
 
     @staticmethod
     def _promised(store: IMetadataStore) -> Iterable[Interface]:

@@ -17,11 +17,10 @@ from txnframework.client import Client
 from txnframework.config import Config, LedgerSection, MetadataSection
 from txnframework.environment import Environment
 from txnframework.errors import PluginError
-from txnframework.interfaces import IAtomicBatchStore, ILease, ILedgerStore, IMetadataStore
+from txnframework.interfaces import ILease, ILedgerStore, IMetadataStore
 from txnframework.plugin import PluginRegistry, Provider, StoreContext, hookimpl, load_plugins
 from txnframework.testing.clock import VirtualEnvironment
 from txnframework_simulation.simulator.faulty_stores import (
-    FaultyAtomicStore,
     FaultyLedgerStore,
     FaultyMetadataStore,
     FaultyPartitionStore,
@@ -42,7 +41,7 @@ class Space(Protocol):
     Each machine opens them once.
     """
 
-    async def open_metadata(self, pause: Pause) -> IAtomicBatchStore:
+    async def open_metadata(self, pause: Pause) -> IMetadataStore:
         """Open the metadata store with a session of its own; ``pause`` is awaited where a real one would wait."""
 
     async def open_ledgers(self, identity: str | None, pause: Pause) -> ILedgerStore:
@@ -144,14 +143,12 @@ class Machine:
         """Open the metadata store of a deployment for this machine's host."""
         store = await self._world.spaces[deployment].open_metadata(self._world.pause)
         self._metadata.append(store)
-        if self._world.atomic and self._world.across_partitions:
-            whole = FaultyAtomicStore(store, self.calls, self._leases.append)
-            if not self._world.colocated:
-                whole.location = object()
-            return whole
-        if self._world.atomic:
+        if not self._world.across_partitions:
             return FaultyPartitionStore(store, self.calls, self._leases.append)
-        return FaultyMetadataStore(store, self.calls, self._leases.append)
+        whole = FaultyMetadataStore(store, self.calls, self._leases.append)
+        if not self._world.colocated:
+            whole.location = object()
+        return whole
 
     async def open_ledgers(self, deployment: int, identity: str | None) -> ILedgerStore:
         """Open the ledger store of a deployment for this machine's host."""
@@ -179,10 +176,9 @@ class World:
     """
     One simulated world: stores, and the machines that open them, on one loop in virtual time.
 
-    With ``atomic`` False, no machine's metadata store has atomic batches; with ``across_partitions`` False, their
-    batches have one partition; with ``colocated`` False, ledgers and records are in different databases. The stores of
-    ``space`` await ``pause`` where real stores would wait. ``others``: the stores of other deployments, which each
-    machine opens too.
+    With ``across_partitions`` False, batches have one partition; with ``colocated`` False, ledgers and records are in
+    different databases. The stores of ``space`` await ``pause`` where real stores would wait. ``others``: the stores of
+    other deployments, which each machine opens too.
     """
 
     def __init__(
@@ -192,7 +188,6 @@ class World:
         registry: PluginRegistry,
         pause: Pause,
         *,
-        atomic: bool = True,
         across_partitions: bool = True,
         colocated: bool = True,
         others: Iterable[Space] = (),
@@ -202,7 +197,6 @@ class World:
         self.spaces = (space, *others)
         self.registry = registry
         self.pause = pause
-        self.atomic = atomic
         self.across_partitions = across_partitions
         self.colocated = colocated
         self.machines: dict[str, Machine] = {}
@@ -240,7 +234,7 @@ class SimulatedStores:
     @hookimpl
     def txnframework_metadata_stores(self) -> list[Provider[StoreContext, IMetadataStore]]:
         """Provide ``simulated``."""
-        return [Provider(SCHEME, self._open_metadata, FaultyAtomicStore)]
+        return [Provider(SCHEME, self._open_metadata, FaultyMetadataStore)]
 
     @hookimpl
     def txnframework_ledger_stores(self) -> list[Provider[StoreContext, ILedgerStore]]:

@@ -65,7 +65,6 @@ class Run:
         self.began_ms = self.environment.now_ms()
         self.recorder = Recorder(self.now_ns, self.keep)
         self.injector = FaultInjector(scenario.faults, f"{name} {FAULT_SEED}", self.environment.now_ms, limits.only)
-        atomic = self.chance.random() >= scenario.without_batches
         space, *others = [scenario.make_space(self.environment) for _ in range(scenario.deployments)]
         # Half of the runs settle transactions as they end, and half afterwards.
         self.world = World(
@@ -73,7 +72,6 @@ class Run:
             space,
             registry(),
             _at_once,
-            atomic=atomic,
             across_partitions=seed % 2 == 0,
             colocated=seed % 4 == 0,
             others=others,

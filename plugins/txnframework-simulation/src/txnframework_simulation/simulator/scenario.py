@@ -33,9 +33,6 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     hosts: Annotated[int, Meta(ge=1, le=20, description="Number of hosts, each a simulated process.")] = 3
     actors: Annotated[int, Meta(ge=1, le=20, description="Number of actors of each host.")] = 2
     operations: Annotated[int, Meta(ge=1, description="Minimum number of client operations of a run.")] = 60
-    without_batches: Annotated[
-        float, Meta(ge=0, le=1, description="Probability that the metadata store has no atomic batches.")
-    ] = 0.2
     settle_ms: Annotated[
         int, Meta(ge=0, description="Time without faults after which all operations have taken effect.")
     ] = 60_000

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from txnframework.interfaces import (
     IAdoptingBuffer,
-    IAtomicBatchStore,
     ICommitOrderBuffer,
     IInPlaceBuffer,
     IPlannableBuffer,
@@ -57,7 +56,6 @@ class BufferRules(ProcessRules):
         ICommitOrderBuffer,
         ISealableBuffer,
         IAdoptingBuffer,
-        IAtomicBatchStore,
         ENDS_WHEN_SEALED,
     )
 

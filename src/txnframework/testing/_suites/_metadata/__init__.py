@@ -1,4 +1,4 @@
-"""The suite of IMetadataStore, IAtomicBatchStore, ICoCommitStore, IWatch and ILease."""
+"""The suite of IMetadataStore, ICoCommitStore, IWatch and ILease."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from txnframework.interfaces import (
-    IAtomicBatchStore,
     ICoCommitStore,
     ICopyableMetadataStore,
     ICrossPartitionStore,
@@ -32,8 +31,8 @@ class MetadataStoreRules(Suite):
     """Base class of the rules of metadata stores; the harness opens clients of one store."""
 
     capabilities: ClassVar[tuple[Any, ...]] = (
-        IAtomicBatchStore, ICoCommitStore, ICopyableMetadataStore, ICrossPartitionStore, IDurableStore, INotifyingStore,
-        IRestorable, ISharedStore, CoCommitting, Crashing, Disconnecting, Expiring, Misleading,
+        ICoCommitStore, ICopyableMetadataStore, ICrossPartitionStore, IDurableStore, INotifyingStore, IRestorable,
+        ISharedStore, CoCommitting, Crashing, Disconnecting, Expiring, Misleading,
     )  # fmt: skip
     data: Harness[IMetadataStore]
 

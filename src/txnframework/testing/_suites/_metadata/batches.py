@@ -1,4 +1,4 @@
-"""Rules of IAtomicBatchStore and ICrossPartitionStore."""
+"""Rules of ``apply``, and of ICrossPartitionStore."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from txnframework.errors import VersionMismatch
-from txnframework.interfaces import IAtomicBatchStore, ICrossPartitionStore, IMetadataStore
+from txnframework.interfaces import ICrossPartitionStore, IMetadataStore
 from txnframework.model import Batch, Check, Delete, Expect, Key, KeyRange, Put, PutSequential
 from txnframework.testing._suites._metadata._case import (
     MetadataStoreRules,
@@ -27,20 +27,12 @@ def key(name: str) -> Key:
     return Key(f"/batch/{name}", PARTITION)
 
 
-def atomic(store: IMetadataStore) -> IAtomicBatchStore:
-    """Return the store as an IAtomicBatchStore, which it must declare."""
-    assert IAtomicBatchStore.providedBy(store)
-    return store
-
-
 class BatchRules(MetadataStoreRules):
     """A batch of steps in one partition is applied as a whole or not at all."""
 
-    @requires(IAtomicBatchStore)
     async def test_every_step_is_applied(self) -> None:
         """A batch applies all its puts, sequential puts and deletes, and returns the records of its puts in order."""
-        async with self.data.open() as opened:
-            store = atomic(opened)
+        async with self.data.open() as store:
             old = await store.put(Put(key("old"), b"old", Expect.ABSENT, entries(b"k")))
             checked = await store.put(Put(key("checked"), b"", Expect.ABSENT))
             batch = Batch(
@@ -62,13 +54,11 @@ class BatchRules(MetadataStoreRules):
             assert await store.get(key("old")) is None
             assert [record.value for record in await scan_kinds(store)] == [b"1", b"2"]
 
-    @requires(IAtomicBatchStore)
     async def test_empty_batch(self) -> None:
         """A batch without steps succeeds and changes nothing."""
         async with self.data.open() as opened:
-            assert await atomic(opened).apply(Batch()) == ()
+            assert await opened.apply(Batch()) == ()
 
-    @requires(IAtomicBatchStore)
     @pytest.mark.parametrize("failing", ["check", "check of absence", "put", "create", "delete"])
     async def test_one_failing_step_fails_all(self, failing: str) -> None:
         """
@@ -76,8 +66,7 @@ class BatchRules(MetadataStoreRules):
 
         If this fails, check that the backend tests all conditions inside its transaction, before it commits.
         """
-        async with self.data.open() as opened:
-            store = atomic(opened)
+        async with self.data.open() as store:
             stale = await store.put(Put(key("bad"), b"old", Expect.ABSENT, entries(b"k")))
             version = await store.put(Put(key("bad"), b"new", stale, entries(b"k")))
             keep = await store.put(Put(key("keep"), b"kept", Expect.ABSENT))
@@ -98,7 +87,6 @@ class BatchRules(MetadataStoreRules):
             assert [(record.key, record.value) for record in standing] == [(key("bad"), b"new"), (key("keep"), b"kept")]
             assert paths(await scan_kinds(store)) == ["/batch/bad"]
 
-    @requires(IAtomicBatchStore)
     async def test_checked_header_excludes_a_concurrent_decision(self) -> None:
         """
         When a change of a record is confirmed, each confirmed batch that checked the earlier version is visible.
@@ -107,8 +95,7 @@ class BatchRules(MetadataStoreRules):
         fails, check that a check conflicts with a write of the same record. A lock or a compare does, a plain read does
         not.
         """
-        async with self.data.open() as one, self.data.open() as two:
-            writer, decider = atomic(one), atomic(two)
+        async with self.data.open() as writer, self.data.open() as decider:
 
             async def write(version: int, prefix: Key, turns_before: int) -> bool:
                 await turns(turns_before)
@@ -131,7 +118,6 @@ class BatchRules(MetadataStoreRules):
                 )
                 assert seen == written, f"confirmed: {written}, seen after the decision: {seen}"
 
-    @requires(IAtomicBatchStore)
     async def test_crossed_checks_do_not_both_succeed(self) -> None:
         """
         Of two batches that each check the record that the other one writes, at most one is applied.
@@ -139,7 +125,7 @@ class BatchRules(MetadataStoreRules):
         If this fails, check the isolation level: snapshot isolation alone lets both batches pass.
         """
 
-        async def cross(store: IAtomicBatchStore, check: Key, write: Key) -> bool:
+        async def cross(store: IMetadataStore, check: Key, write: Key) -> bool:
             batch = Batch((Check(check, Expect.ABSENT),), (Put(write, b"", Expect.ABSENT),))
             try:
                 await store.apply(batch)
@@ -150,16 +136,14 @@ class BatchRules(MetadataStoreRules):
         async with self.data.open() as one, self.data.open() as two:
             for number in range(12):
                 left, right = key(f"left-{number}"), key(f"right-{number}")
-                applied = await asyncio.gather(cross(atomic(one), left, right), cross(atomic(two), right, left))
+                applied = await asyncio.gather(cross(one, left, right), cross(two, right, left))
                 assert sum(applied) <= 1
                 standing = [await one.get(left) is not None, await one.get(right) is not None]
                 assert sum(standing) == sum(applied)
 
-    @requires(IAtomicBatchStore)
     async def test_cancelled_batch_is_whole_or_not_at_all(self) -> None:
         """A cancelled batch is applied as a whole or not at all."""
-        async with self.data.open() as opened:
-            store = atomic(opened)
+        async with self.data.open() as store:
             for number in range(6):
                 names = [f"{number}-a", f"{number}-b"]
                 batch = Batch(puts=tuple(Put(key(name), b"", Expect.ABSENT) for name in names))
@@ -182,8 +166,7 @@ class BatchRules(MetadataStoreRules):
 
         One path in two partitions is two records.
         """
-        async with self.data.open() as opened:
-            store = atomic(opened)
+        async with self.data.open() as store:
             places = [Key("/batch/same", partition) for partition in ("p", "q")]
             lefts = [Key(f"/batch/left-{number}", f"r{number % 2}") for number in range(10)]
             versions = [await store.put(Put(left, b"", Expect.ABSENT, entries(b"k1"))) for left in lefts]
@@ -208,8 +191,7 @@ class BatchRules(MetadataStoreRules):
 
         If this fails, check that the backend makes one transaction of the whole batch, and not one for each partition.
         """
-        async with self.data.open() as opened:
-            store = atomic(opened)
+        async with self.data.open() as store:
             kept, bad = Key("/batch/kept", "p"), Key("/batch/bad", "q")
             version = await store.put(Put(kept, b"kept", Expect.ABSENT, entries(b"k")))
             stale = await store.put(Put(bad, b"old", Expect.ABSENT))
@@ -234,7 +216,7 @@ class BatchRules(MetadataStoreRules):
         async with self.data.open() as opened:
             puts = tuple(Put(Key("/batch/one", partition), b"", Expect.ABSENT) for partition in ("p", "q"))
             with pytest.raises(ValueError, match="partition"):
-                await atomic(opened).apply(Batch(puts=puts))
+                await opened.apply(Batch(puts=puts))
             assert await scan_all(opened, KeyRange("/batch/", "/batch0")) == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from txnframework.errors import OutcomeUnknown, Unavailable
-from txnframework.interfaces import IAtomicBatchStore, IDurableStore, IMetadataStore
+from txnframework.interfaces import IDurableStore, IMetadataStore
 from txnframework.model import Batch, Expect, Key, KeyRange, Put, PutSequential
 from txnframework.testing._suites._metadata._case import (
     MetadataStoreRules,
@@ -130,9 +130,7 @@ async def write(store: IMetadataStore, step: str, version: int) -> None:
         await store.delete(Key("/a"), version)
     elif step == "sequential":
         await store.put_sequential(PutSequential(Key("/op"), b"new"))
-    elif IAtomicBatchStore.providedBy(store):
+    else:
         await store.apply(
             Batch(puts=(Put(Key("/a"), b"new", version, entries(b"k")), PutSequential(Key("/a"), b"new")))
         )
-    else:
-        pytest.skip("not declared: IAtomicBatchStore")

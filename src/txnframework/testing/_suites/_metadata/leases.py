@@ -8,7 +8,7 @@ import json
 import pytest
 
 from txnframework.errors import LeaseHeld, VersionMismatch
-from txnframework.interfaces import IAtomicBatchStore, ILease, IMetadataStore
+from txnframework.interfaces import ILease, IMetadataStore
 from txnframework.model import Batch, Check
 from txnframework.model.paths import lease_key, lease_of, leases_range
 from txnframework.testing._suites._metadata._case import MetadataStoreRules
@@ -184,7 +184,6 @@ class LeaseRules(MetadataStoreRules):
             following = await self.take(two)
             assert following.fencing > lease.fencing
 
-    @requires(IAtomicBatchStore)
     async def test_check_refuses_an_earlier_holder(self) -> None:
         """
         A batch that checks the lease's key and version is applied while the lease is held, and refused afterwards.
@@ -192,7 +191,6 @@ class LeaseRules(MetadataStoreRules):
         If this fails, check that the record of a lease never repeats the version of an earlier holder.
         """
         async with self.data.open() as one, self.data.open() as two:
-            assert IAtomicBatchStore.providedBy(one)
             lease = await one.acquire_lease("name", "one")
             batch = Batch(checks=(Check(lease.key, lease.version),))
             await one.apply(batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from txnframework.interfaces import IAtomicBatchStore, IMetadataStore
+from txnframework.interfaces import IMetadataStore
 from txnframework.model import Batch, Check, Delete, Expect, IndexRange, Key, KeyRange, Put, Record, RecordPage
 from txnframework.model import paths as places
 from txnframework.model.index_keys import encode, prefix_range
@@ -21,7 +21,6 @@ from txnframework.testing._suites._metadata._case import (
     scan_all,
     scan_kinds,
 )
-from txnframework.testing._suites._metadata.batches import atomic
 from txnframework.testing.capabilities import requires
 from txnframework.testing.harness import Disconnecting
 
@@ -66,7 +65,6 @@ class NameRules(MetadataStoreRules):
                 await again.delete(key, Expect.ANY)
             assert await scan_all(again) == []
 
-    @requires(IAtomicBatchStore)
     async def test_longest_names_in_one_batch(self) -> None:
         """A batch over records with such keys is applied like any other batch."""
         first, second, third = _keys()[:3]
@@ -74,7 +72,7 @@ class NameRules(MetadataStoreRules):
             version = await store.put(Put(first, b"a", Expect.ABSENT))
             await store.put(Put(third, b"c", Expect.ABSENT))
             batch = Batch((Check(first, version),), (Put(second, b"b", Expect.ABSENT),), (Delete(third, Expect.ANY),))
-            await atomic(store).apply(batch)
+            await store.apply(batch)
             assert paths(await scan_all(store)) == sorted((first.path, second.path))
 
     async def test_lease_of_longest_names(self) -> None:

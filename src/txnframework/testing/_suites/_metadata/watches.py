@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from txnframework.errors import Closed
-from txnframework.interfaces import IAtomicBatchStore, IMetadataStore, IValueWatch, IWatch
+from txnframework.interfaces import IMetadataStore, IValueWatch, IWatch
 from txnframework.model import Batch, Expect, IndexRange, Key, KeyRange, Put, PutSequential, Record
 from txnframework.testing._suites._metadata._case import BY_KIND, MetadataStoreRules, create, entries
 from txnframework.testing.capabilities import requires
@@ -125,11 +125,9 @@ class WatchRules(MetadataStoreRules):
             await other.put_sequential(PutSequential(Key("/w/op"), b""))
             await self.soon(watch.changed())
 
-    @requires(IAtomicBatchStore)
     async def test_woken_by_a_batch(self) -> None:
         """A watch wakes for the writes and deletes of a batch."""
         async with self.data.open() as store, self.data.open() as other:
-            assert IAtomicBatchStore.providedBy(other)
             watch = await store.watch(IndexRange(BY_KIND, b"k", b"l"))
             await other.apply(Batch(puts=(Put(Key("/w/1"), b"", Expect.ABSENT, entries(b"k")),)))
             await self.soon(watch.changed())

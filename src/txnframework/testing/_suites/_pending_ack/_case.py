@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from txnframework.errors import TransactionConflict
-from txnframework.interfaces import IAtomicBatchStore, ISealablePendingAcks
+from txnframework.interfaces import ISealablePendingAcks
 from txnframework.model import Ack, AckRequest, Branch, Position, ProcessedRange, Transaction, TxnID
 from txnframework.model.acks import AckState
 from txnframework.model.cursor import state_of
@@ -20,7 +20,7 @@ BATCH = 4
 class PendingAckRules(ProcessRules):
     """Base class of the rules of pending-ack stores."""
 
-    capabilities: ClassVar[tuple[Any, ...]] = (IAtomicBatchStore, ISealablePendingAcks)
+    capabilities: ClassVar[tuple[Any, ...]] = (ISealablePendingAcks,)
 
     def subjects(self, opened: World) -> tuple[object, ...]:
         """Return the object that may declare capabilities: the store."""

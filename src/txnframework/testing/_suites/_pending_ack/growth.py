@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from txnframework.interfaces import IAtomicBatchStore
 from txnframework.model import TxnID
 from txnframework.model.metadata import IndexRange, KeyRange
 from txnframework.model.paths import operations_range
@@ -43,8 +42,7 @@ class GrowRules(PendingAckRules):
 
     async def test_records_do_not_grow_with_calls(self) -> None:
         """
-        On a store with atomic batches, all acknowledgments of one kind in a branch share one record, and all take
-        effect.
+        All acknowledgments of one kind in a branch share one record, and all take effect.
 
         This holds for successive calls and for concurrent ones.
         """
@@ -57,8 +55,7 @@ class GrowRules(PendingAckRules):
                 else:
                     for one in adding:
                         await one
-                if IAtomicBatchStore.providedBy(world.store):
-                    assert await records(world, txn) <= 1
+                assert await records(world, txn) <= 1
                 await world.acks.settle(await commit(world, txn))
                 assert all(await deleted(world, *(at(base + entry) for entry in range(CALLS))))
 

@@ -140,8 +140,7 @@ class AddRaceRules(PendingAckRules):
         A record that is put after its transaction has ended has no effect, even if its process is killed before its
         check.
 
-        If this fails on a store without atomic batches, check that a record counts only after it was admitted. It may
-        be admitted only after the header was read again.
+        If this fails, check that a record is put in one batch with a check of the header.
         """
         async with self.data.open() as survivor:
             step, reached = 0, True
