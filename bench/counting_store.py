@@ -42,10 +42,6 @@ class CountingStore(ForwardingProxy):
         self._count(write)
         return await self._behind.put(write)
 
-    async def put_sequential(self, write: PutSequential) -> Key:
-        self._count(write)
-        return await self._behind.put_sequential(write)
-
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
         for put in batch.puts:
             self._count(put)

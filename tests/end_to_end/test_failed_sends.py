@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.families, pytest.mark.one_server]
 
 HASTY = {"message_bytes_max": 1_000, "retries_max": 1, "retry_delay_ms": 1, "retry_delay_ms_max": 1}
 WRITES = {
-    MemoryMetadataStore: ("put", "put_sequential", "delete", "apply"),
+    MemoryMetadataStore: ("put", "delete", "apply"),
     MemoryManagedLedger: ("append", "append_intended", "roll", "seal", "trim"),
     MemoryLedgerStore: ("create", "delete"),
 }

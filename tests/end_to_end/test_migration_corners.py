@@ -26,6 +26,7 @@ from txnframework.errors import (
     TransactionConflict,
     TransactionNotFound,
 )
+from txnframework.model import Batch
 from txnframework.model import migration_changes as changes
 from txnframework.model.acks import Ack, AckRequest
 from txnframework.model.ids import METADATA_FAMILY, Branch
@@ -120,9 +121,8 @@ def test_acknowledged_too_late(stores: Stores) -> None:
                 incarnation=1,
                 acks=[AckDocument(position=str(sent.position.entry))],
             )
-            await store.put_sequential(
-                PutSequential(operations_prefix(txn.id), encode(late), operation_indexes(txn.id, late))
-            )
+            write = PutSequential(operations_prefix(txn.id), encode(late), operation_indexes(txn.id, late))
+            await store.apply(Batch(puts=(write,)))
             held = prefix_range(ACKS_BY_SEGMENT_SUBSCRIPTION, sent.segment, "billing")
             assert (await store.scan_index(held, 10)).records
             consumer = await client.consumer(LOGGED, "billing")

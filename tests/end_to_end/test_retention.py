@@ -285,7 +285,7 @@ def test_who_is_not_elected_writes_nothing(memory: Stores, monkeypatch: pytest.M
 
         monkeypatch.setattr(MemoryMetadataStore, name, count)
 
-    for name in ("put", "put_sequential", "delete", "apply", "acquire_lease"):
+    for name in ("put", "delete", "apply", "acquire_lease"):
         counting(name)
 
     async def work() -> None:

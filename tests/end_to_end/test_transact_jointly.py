@@ -153,7 +153,7 @@ def test_one_step_is_everything(stores: Stores, connection: Connection) -> None:
                     await client.transact(invoices.outgoing(b"i"), stock.outgoing(b"s"), *operations)
                     made = await steps_for(client)
                     assert connection.names.count(STEP) == made
-                    usual = {"append", "append_intended", "put_sequential"} & {*connection.names}
+                    usual = {"append", "append_intended"} & {*connection.names}
                     assert bool(usual) != bool(made)
             assert await stores.read(client, "invoices") == [b"i"] * 4
             assert await left_in(client, consumer) == [b"c"]
@@ -342,7 +342,7 @@ def test_an_acknowledgment_outside_of_transactions_before_the_step(stores: Store
                 await client.transact(invoices.outgoing(b"i"), consumer.acknowledging(planned))
                 made = await steps_for(client)
                 assert connection.names.count(STEP) == made
-                assert bool({"append", "append_intended", "put_sequential"} & {*connection.names}) != bool(made)
+                assert bool({"append", "append_intended"} & {*connection.names}) != bool(made)
             assert await left_in(client, consumer) == []
 
     stores.run(work())

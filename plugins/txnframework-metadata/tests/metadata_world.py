@@ -73,7 +73,7 @@ FIRST, SECOND, THIRD = Position(1, 0), Position(1, 1), Position(1, 2)
 T = TypeVar("T")
 Match = Callable[[str, Any], bool]
 
-WRITES = ("put", "delete", "put_sequential", "apply")
+WRITES = ("put", "delete", "apply")
 
 
 # -- a store that a test can hold up and cut off ------------------------------------------------------
@@ -160,9 +160,6 @@ class Wire:
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
         return await self._step("apply", batch, lambda: self.inner.apply(batch))
-
-    async def put_sequential(self, write: PutSequential) -> Key:
-        return await self._step("put_sequential", write, lambda: self.inner.put_sequential(write))
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         return await self._step("scan", keys, lambda: self.inner.scan(keys, items_max))

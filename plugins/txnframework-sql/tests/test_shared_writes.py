@@ -158,7 +158,7 @@ def test_one_job_and_few_statements(url: str) -> None:
         await asyncio.gather(
             *(store.put(Put(Key(f"/{number}"), b"", version)) for number, version in enumerate(versions[:100])),
             *(store.delete(Key(f"/{number}"), versions[number]) for number in range(100, 200)),
-            *(store.put_sequential(PutSequential(PREFIX, b"")) for _ in range(100)),
+            *(store.apply(Batch(puts=(PutSequential(PREFIX, b""),))) for _ in range(100)),
         )
         assert store.database.jobs_received - jobs == 2
         assert store.database.commits - commits == 2

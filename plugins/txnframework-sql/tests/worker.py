@@ -54,7 +54,8 @@ async def count(url: str, times: str) -> None:
             except VersionMismatch:
                 continue
             break
-        say((await store.put_sequential(PutSequential(Key("/numbered"), b""))).path)
+        (record,) = await store.apply(Batch(puts=(PutSequential(Key("/numbered"), b""),)))
+        say(record.key.path)
     await store.close()
 
 

@@ -170,7 +170,7 @@ def test_large_values_are_records_as_any_other(url: str) -> None:
         assert len(await chunks_left(store)) == IN_CHUNKS
         version = await other.put(Put(A, two, version, ENTRIES))
         assert await store.get(A) == Record(A, two, version)
-        key = await store.put_sequential(PutSequential(OPERATIONS, four, ENTRIES))
+        key = (await store.apply(Batch(puts=(PutSequential(OPERATIONS, four, ENTRIES),))))[0].key
         written = await store.apply(
             Batch(
                 (Check(A, version),),
@@ -245,7 +245,7 @@ def test_a_bound_is_kept(url: str) -> None:
         with pytest.raises(InvalidInput, match=r"/p/b is larger than metadata.options.value_bytes_max \(2000000\)"):
             await store.put(Put(B, value(2_000_001), Expect.ABSENT))
         with pytest.raises(InvalidInput, match="/p/op is larger"):
-            await store.put_sequential(PutSequential(OPERATIONS, value(2_000_001)))
+            await store.apply(Batch(puts=(PutSequential(OPERATIONS, value(2_000_001)),)))
         assert len(await everything(other)) == 1
 
     run(url, story, value_bytes_max=2_000_000)
@@ -283,7 +283,7 @@ def test_a_lost_connection_loses_and_doubles_nothing(
         Dying(store).at(is_it, is_applied=is_applied, is_dead=False)
         version = await store.put(Put(A, wanted, Expect.ANY, ENTRIES))
         Dying(store).at(is_it, is_applied=is_applied, is_dead=False)
-        key = await store.put_sequential(PutSequential(OPERATIONS, operation))
+        key = (await store.apply(Batch(puts=(PutSequential(OPERATIONS, operation),))))[0].key
         found = await everything(other)
         assert [(record.key, record.value) for record in found] == [(A, wanted), (key, operation)]
         assert found[0].version == version

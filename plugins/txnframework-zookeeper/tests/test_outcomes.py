@@ -88,7 +88,7 @@ def test_every_write_is_done_once_whatever_was_lost(url: str, is_applied: bool) 
         assert [record.value for record in written] == [b"3", b"s"]
         assert await other.get(A) == written[0]
         losing.lose(is_applied)
-        key = await store.put_sequential(PutSequential(Key("/p/s", "p"), b"t"))
+        key = (await store.apply(Batch(puts=(PutSequential(Key("/p/s", "p"), b"t"),))))[0].key
         page = await other.scan(KeyRange("/p/s/", "/p/s0"), 10)
         assert [record.key for record in page.records] == [written[1].key, key]
         losing.lose(is_applied)

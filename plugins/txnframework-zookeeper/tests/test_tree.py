@@ -339,7 +339,7 @@ async def test_a_number_that_is_taken_is_passed_over(opened: Open) -> None:
         prefix = Key("/op/x", "x")
         for number in range(3):
             await store.put(Put(Key(f"/op/x/{number:020d}", "x"), b"taken", Expect.ABSENT))
-        key = await store.put_sequential(PutSequential(prefix, b"new"))
+        key = (await store.apply(Batch(puts=(PutSequential(prefix, b"new"),))))[0].key
         found = await everything(store, KeyRange("/op/x/", "/op/x0"), 10)
         assert [record.value for record in found] == [b"taken", b"taken", b"taken", b"new"]
         assert found[3].key == key
@@ -462,7 +462,7 @@ async def test_a_later_format_is_refused(opened: Open) -> None:
             await store.get(Key("/a"))
         await store.zookeeper.multi([SetNode("/numbers", b"[2,5]")])
         with pytest.raises(UnknownFormat, match="/numbers"):
-            await store.put_sequential(PutSequential(Key("/op"), b""))
+            await store.apply(Batch(puts=(PutSequential(Key("/op"), b""),)))
         await store.zookeeper.multi([SetNode("/store", b'{"format":2,"identity":"x"}')])
     with pytest.raises(UnknownFormat, match="the store has format version 2"):
         async with opened():
@@ -518,7 +518,7 @@ async def test_text_that_cannot_be_stored_is_named(opened: Open) -> None:
         for what, do in (
             ("the key '/a", lambda: store.get(Key(f"/{half}"))),
             ("the key '/a", lambda: store.put(Put(Key(f"/{half}"), b"", Expect.ANY))),
-            ("the partition '/a", lambda: store.put_sequential(PutSequential(Key(f"/{half}"), b""))),
+            ("the partition '/a", lambda: store.apply(Batch(puts=(PutSequential(Key(f"/{half}"), b""),)))),
             ("the partition 'a", lambda: store.get(Key("/a", half))),
             ("the partition 'a", lambda: store.put(Put(Key("/a", half), b"", Expect.ANY))),
             ("the index 'a", lambda: store.put(Put(Key("/a"), b"", Expect.ANY, (entry,)))),

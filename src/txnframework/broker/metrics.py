@@ -14,7 +14,7 @@ from txnframework.errors import Conflict, NotFound, OutcomeUnknown, TransactionC
 from txnframework.instruments import Counter, Histogram, Instruments, operations_written
 from txnframework.interfaces import IMetadataStore, IObservation, IObserver, IPendingAckStore
 from txnframework.model.acks import AckRequest
-from txnframework.model.metadata import Batch, IndexRange, Key, Put, PutSequential, Record, RecordPage
+from txnframework.model.metadata import Batch, IndexRange, Put, PutSequential, Record, RecordPage
 from txnframework.model.observations import ObservedOperation, OperationKind, Outcome
 from txnframework.model.paths import is_header, is_operation
 from txnframework.runtime.proxy import ForwardingProxy
@@ -151,10 +151,6 @@ class MeasuredMetadataStore(ForwardingProxy):
     async def put(self, write: Put) -> int:
         """Write a record and count it."""
         return await self._counted((write,), self._behind.put(write))
-
-    async def put_sequential(self, write: PutSequential) -> Key:
-        """Write a record under the next number and count it."""
-        return await self._counted((write,), self._behind.put_sequential(write))
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
         """Apply a batch and count its writes."""

@@ -32,7 +32,7 @@ class ICopyableMetadataStore(IMetadataStore):
 
     async def last_number() -> int:
         """
-        Return a number that is not below any number that ``put_sequential`` has given, by any prefix.
+        Return a number that is not below any number that a PutSequential got, under any prefix.
 
         Of a number of 20 digits only the last 19 count: a store may use the first digit for its own purposes.
         """

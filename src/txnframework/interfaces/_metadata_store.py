@@ -11,7 +11,6 @@ from txnframework.model.metadata import (
     Key,
     KeyRange,
     Put,
-    PutSequential,
     Record,
     RecordPage,
 )
@@ -142,20 +141,15 @@ class IMetadataStore(Interface):
         Its checks exclude a concurrent change of the checked record. Take a confirmed batch with a check of version 3:
         no change of that record from version 3 was decided before the batch and confirmed after it.
 
-        :raises VersionMismatch: a record is not as expected; the error names the first such key; nothing was changed.
-        :raises OutcomeUnknown: all or nothing was applied; read before trying again.
-        """
-
-    async def put_sequential(write: PutSequential) -> Key:
-        """
-        Write a record at ``prefix/<next number>`` (20 digits), in the partition of ``prefix``; return its key.
-
-        No number is given twice while the prefix lives, also not after a restart, and not after the records with the
+        A PutSequential writes a record at ``prefix/<next number>`` (20 digits), in the partition of ``prefix``. No
+        number is given twice while the prefix lives, also not after a restart, and not after the records with the
         highest numbers were deleted. The prefix lives while the record that names it exists: a transaction's operations
         end with it, and its id is never used again. So a store may forget the counter of a prefix without records only
         if it never gives a number again.
 
-        :raises OutcomeUnknown: a record may be stored under a number that was never returned; scan the prefix.
+        :raises VersionMismatch: a record is not as expected; the error names the first such key; nothing was changed.
+        :raises OutcomeUnknown: all or nothing was applied; read before trying again. A sequential record may be stored
+            under a number that was never returned; scan the prefix.
         """
 
     async def scan(keys: KeyRange, items_max: int) -> RecordPage:

@@ -87,7 +87,7 @@ def headers_range() -> KeyRange:
 
 
 def operations_prefix(txn_id: TxnID) -> Key:
-    """Return the prefix under which a transaction's operations are put with ``put_sequential``."""
+    """Return the prefix under which a transaction's operations are put, each as a PutSequential."""
     text = str(txn_id)
     return Key(f"{_OPERATION}/{text}", text)
 

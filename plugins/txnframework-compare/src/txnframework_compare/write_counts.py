@@ -25,7 +25,6 @@ from txnframework.model import (
     JointAppended,
     Key,
     Put,
-    PutSequential,
     Record,
 )
 from txnframework.model.names import parse_name
@@ -74,12 +73,6 @@ class CountingMetadata(ForwardingProxy):
         version = await self._behind.put(write)
         self._counts.records += 1
         return version
-
-    async def put_sequential(self, write: PutSequential) -> Key:
-        """Put a record under the next number and count it."""
-        key = await self._behind.put_sequential(write)
-        self._counts.records += 1
-        return key
 
     async def delete(self, key: Key, expected: Expected) -> None:
         """Delete a record and count it."""

@@ -118,15 +118,6 @@ class NotebookStore:
             self._notebook.write(*written, *deleted)
         return tuple(change.record for change in written)
 
-    async def put_sequential(self, write: PutSequential) -> Key:
-        """
-        Write a record under a new number, in the prefix's partition; return the record's key.
-
-        The number was never given before.
-        """
-        (record,) = await self.apply(Batch(puts=(write,)))
-        return record.key
-
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""
         await self._yield()

@@ -29,7 +29,6 @@ from txnframework.model import (
     Key,
     KeyRange,
     Put,
-    PutSequential,
     Record,
     RecordPage,
 )
@@ -113,11 +112,6 @@ class MemoryMetadataStore:
     async def delete(self, key: Key, expected: Expected) -> None:
         """Remove a record and its index entries."""
         await self._write(Batch(deletes=(Delete(key, expected),)))
-
-    async def put_sequential(self, write: PutSequential) -> Key:
-        """Write a record under the next number; return its key."""
-        (record,) = await self._write(Batch(puts=(write,)))
-        return record.key
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
         """Apply every step of the batch, or none of them."""

@@ -26,7 +26,7 @@ from txnframework_spark.source.topics import SegmentWatcher
 
 Play = Callable[..., None]
 
-OPERATIONS = ("get", "put", "delete", "put_sequential", "apply", "scan", "scan_index")
+OPERATIONS = ("get", "put", "delete", "apply", "scan", "scan_index")
 
 
 class Outage:

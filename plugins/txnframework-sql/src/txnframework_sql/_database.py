@@ -22,7 +22,6 @@ from txnframework.model import (
     LedgerEntry,
     Limit,
     Put,
-    PutSequential,
     Record,
     RecordPage,
     Tail,
@@ -51,9 +50,6 @@ class Records(Protocol):
 
     async def delete(self, step: Delete) -> None:
         """Delete a record and its index entries."""
-
-    async def put_sequential(self, write: PutSequential) -> Key:
-        """Write a record under the next number; return its key."""
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
         """Apply all steps of a checked batch, or none."""

@@ -29,7 +29,6 @@ from txnframework.model import (
     Key,
     KeyRange,
     Put,
-    PutSequential,
     Record,
     RecordPage,
 )
@@ -90,10 +89,6 @@ class SqlMetadataStore:
     async def delete(self, key: Key, expected: Expected) -> None:
         """Delete a record and its index entries."""
         await self._records.delete(Delete(key, expected))
-
-    async def put_sequential(self, write: PutSequential) -> Key:
-        """Write a record under the next number; return its key."""
-        return await self._records.put_sequential(write)
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
         """Apply all steps of the batch, or none."""

@@ -29,7 +29,6 @@ from txnframework.model import (
     Key,
     KeyRange,
     Put,
-    PutSequential,
     Record,
     RecordPage,
 )
@@ -96,11 +95,6 @@ class ZooKeeperMetadataStore:
     async def delete(self, key: Key, expected: Expected) -> None:
         """Delete a record and its index entries."""
         await self._writer.apply(Batch(deletes=(Delete(key, expected),)))
-
-    async def put_sequential(self, write: PutSequential) -> Key:
-        """Write a record under the next number; return its key."""
-        (record,) = await self._writer.apply(Batch(puts=(write,)))
-        return record.key
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
         """Apply all steps of the batch, or none."""

@@ -37,7 +37,7 @@ PATIENCE_MS = 60_000
 SESSION_TTL_MS = 6_000
 
 _STEPS_OF_A_SESSION = 24
-_WRITES = ("put", "put_sequential", "delete", "apply", "acquire_lease", "break_lease")
+_WRITES = ("put", "delete", "apply", "acquire_lease", "break_lease")
 _READS = ("get", "scan", "scan_index", "watch")
 _SERVER_SECONDS_MAX = 30.0
 _ROUNDS_MAX = 20

@@ -41,7 +41,6 @@ from txnframework.model import (
     MessageCount,
     Position,
     Put,
-    PutSequential,
     Record,
     RecordPage,
     Tail,
@@ -203,10 +202,6 @@ class FaultyMetadataStore(ForwardingProxy):
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
         """Apply every step of the batch, or none."""
         return await self._calls.write("apply", batch, lambda: self._store.apply(batch))
-
-    async def put_sequential(self, write: PutSequential) -> Key:
-        """Write a record under the next number."""
-        return await self._calls.write("put_sequential", write, lambda: self._store.put_sequential(write))
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""

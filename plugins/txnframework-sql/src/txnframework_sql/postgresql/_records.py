@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from txnframework.errors import TxnFrameworkError
-from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, PutSequential, Record, RecordPage
+from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, Record, RecordPage
 from txnframework_sql._options import MetadataOptions
 from txnframework_sql.postgresql._call_groups import CallGroups, LockWaits
 from txnframework_sql.postgresql._connection import SCHEMA
@@ -112,10 +112,6 @@ class PostgresqlRecords:
     async def delete(self, step: Delete) -> None:
         """Delete a record and its index entries."""
         await self._write((step,))
-
-    async def put_sequential(self, write: PutSequential) -> Key:
-        """Write a record under the next number; return its key."""
-        return (await self._write((write,)))[0].key
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
         """Apply all steps of a batch, or none."""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed, Unavailable
-from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, PutSequential, Record, RecordPage
+from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, Record, RecordPage
 from txnframework_sql._database import Joins, Records
 from txnframework_sql._error_copies import copy_error
 from txnframework_sql._leases import LeaseSession
@@ -50,10 +50,6 @@ class SqliteRecords:
     async def delete(self, step: Delete) -> None:
         """Delete a record and its index entries."""
         await self.apply(Batch(deletes=(step,)))
-
-    async def put_sequential(self, write: PutSequential) -> Key:
-        """Write a record under the next number; return its key."""
-        return (await self.apply(Batch(puts=(write,))))[0].key
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
         """Apply all steps of a batch, or none."""

@@ -30,7 +30,7 @@ CONNECT_TIMEOUT_MS = 500
 OPENING_ATTEMPTS = 20
 
 _ALL_CHROOTS = "/txnframework-tests"
-_WRITES = ("put", "put_sequential", "delete", "apply", "acquire_lease", "break_lease")
+_WRITES = ("put", "delete", "apply", "acquire_lease", "break_lease")
 _READS = ("get", "scan", "scan_index", "watch")
 _SERVER_SECONDS_MAX = 30.0
 _ROUNDS_MAX = 20

@@ -14,7 +14,7 @@ from txnframework.interfaces import (
     IRestorable,
     ISharedStore,
 )
-from txnframework.model import Expect, IndexEntry, IndexRange, Key, KeyRange, Put, Record
+from txnframework.model import Batch, Expect, IndexEntry, IndexRange, Key, KeyRange, Put, PutSequential, Record
 from txnframework.testing._suites._base import Suite
 from txnframework.testing.harness import CoCommitting, Crashing, Disconnecting, Expiring, Harness, Misleading
 
@@ -40,6 +40,12 @@ class MetadataStoreRules(Suite):
 async def create(store: IMetadataStore, path: str, value: bytes = b"", *kinds: bytes) -> int:
     """Create a record that must be absent, with an index entry for each kind; return its version."""
     return await store.put(Put(Key(path), value, Expect.ABSENT, entries(*kinds)))
+
+
+async def put_next(store: IMetadataStore, write: PutSequential) -> Key:
+    """Write a record under the next number of its prefix; return its key."""
+    (record,) = await store.apply(Batch(puts=(write,)))
+    return record.key
 
 
 def entries(*kinds: bytes) -> tuple[IndexEntry, ...]:

@@ -12,6 +12,7 @@ from txnframework.testing._suites._metadata._case import (
     create,
     entries,
     paths,
+    put_next,
     scan_all,
     scan_kinds,
     value_of,
@@ -109,7 +110,7 @@ class FaultRules(MetadataStoreRules):
             version = await store.put(Put(Key("/a"), b"two", version, entries(b"k")))
             await create(store, "/b", b"", b"k")
             await store.delete(Key("/b"), Expect.ANY)
-            key = await store.put_sequential(PutSequential(Key("/op"), b""))
+            key = await put_next(store, PutSequential(Key("/op"), b""))
             await store.delete(key, Expect.ANY)
             await harness.crash(store)
         async with harness.open() as store:
@@ -117,7 +118,7 @@ class FaultRules(MetadataStoreRules):
             assert record is not None
             assert (record.value, record.version) == (b"two", version)
             assert await scan_kinds(store) == [record]
-            assert await store.put_sequential(PutSequential(Key("/op"), b"")) != key
+            assert await put_next(store, PutSequential(Key("/op"), b"")) != key
 
 
 async def write(store: IMetadataStore, step: str, version: int) -> None:
@@ -129,7 +130,7 @@ async def write(store: IMetadataStore, step: str, version: int) -> None:
     elif step == "delete":
         await store.delete(Key("/a"), version)
     elif step == "sequential":
-        await store.put_sequential(PutSequential(Key("/op"), b"new"))
+        await put_next(store, PutSequential(Key("/op"), b"new"))
     else:
         await store.apply(
             Batch(puts=(Put(Key("/a"), b"new", version, entries(b"k")), PutSequential(Key("/a"), b"new")))

@@ -15,6 +15,7 @@ from txnframework.testing._suites._metadata._case import (
     create,
     entries,
     paths,
+    put_next,
     scan_all,
     scan_kinds,
 )
@@ -206,7 +207,7 @@ class SequenceRules(MetadataStoreRules):
         """
         async with self.data.open() as store:
             prefix = Key("/op/x", "x")
-            key = await store.put_sequential(PutSequential(prefix, b"one", entries(b"k")))
+            key = await put_next(store, PutSequential(prefix, b"one", entries(b"k")))
             head, _, number = key.path.rpartition("/")
             assert head == "/op/x"
             assert len(number) == 20
@@ -222,7 +223,7 @@ class SequenceRules(MetadataStoreRules):
     async def test_partition_of_a_prefix_without_one(self) -> None:
         """A prefix without a partition belongs to the partition of its own path, and so do the records under it."""
         async with self.data.open() as store:
-            key = await store.put_sequential(PutSequential(Key("/op/x"), b""))
+            key = await put_next(store, PutSequential(Key("/op/x"), b""))
             assert key.partition == "/op/x"
             assert paths(await scan_all(store, KeyRange("/op/x/", "/op/x0", "/op/x"))) == [key.path]
 
@@ -235,7 +236,7 @@ class SequenceRules(MetadataStoreRules):
         async with self.data.open() as first, self.data.open() as second:
             prefix = Key("/op/x", "x")
             keys = await asyncio.gather(
-                *(store.put_sequential(PutSequential(prefix, b"")) for store in (first, second) * 10)
+                *(put_next(store, PutSequential(prefix, b"")) for store in (first, second) * 10)
             )
             assert len(set(keys)) == 20
             assert paths(await scan_all(first, KeyRange("/op/x/", "/op/x0", "x"))) == sorted(key.path for key in keys)
@@ -251,7 +252,7 @@ class SequenceRules(MetadataStoreRules):
         for _ in range(3):
             async with self.data.open() as store:
                 for _ in range(3):
-                    key = await store.put_sequential(PutSequential(prefix, b""))
+                    key = await put_next(store, PutSequential(prefix, b""))
                     assert key.path not in seen
                     seen.add(key.path)
                     await store.delete(key, Expect.ANY)
@@ -259,7 +260,7 @@ class SequenceRules(MetadataStoreRules):
     async def test_prefixes_are_independent(self) -> None:
         """Records under two prefixes stay separate, even if one prefix starts with the other."""
         async with self.data.open() as store:
-            one = await store.put_sequential(PutSequential(Key("/op/x"), b"one"))
-            two = await store.put_sequential(PutSequential(Key("/op/x-2"), b"two"))
+            one = await put_next(store, PutSequential(Key("/op/x"), b"one"))
+            two = await put_next(store, PutSequential(Key("/op/x-2"), b"two"))
             assert paths(await scan_all(store, KeyRange("/op/x/", "/op/x0"))) == [one.path]
             assert paths(await scan_all(store, KeyRange("/op/x-2/", "/op/x-20"))) == [two.path]

@@ -20,6 +20,7 @@ from txnframework.testing._suites._metadata._case import (
     MetadataStoreRules,
     create,
     entries,
+    put_next,
     scan_all,
     scan_kinds,
 )
@@ -114,17 +115,17 @@ class RecordCopyRules(MetadataStoreRules):
         async with self.data.open() as opened:
             store = copyable(opened)
             prefix = Key("/suite/op", "p")
-            given = [await store.put_sequential(PutSequential(prefix, b"")) for _ in range(3)]
+            given = [await put_next(store, PutSequential(prefix, b"")) for _ in range(3)]
             await store.delete(given[-1], Expect.ANY)
             last = await store.last_number()
             assert max(_number_of(key) for key in given) <= last
             await store.skip_numbers(last + 5_000)
             await store.skip_numbers(1)
-            more = [await store.put_sequential(PutSequential(prefix, b"")) for _ in range(3)]
+            more = [await put_next(store, PutSequential(prefix, b"")) for _ in range(3)]
             assert min(_number_of(key) for key in more) > last + 5_000
             assert await store.last_number() >= max(_number_of(key) for key in more)
         async with self.data.open() as opened:
-            number = _number_of(await opened.put_sequential(PutSequential(Key("/suite/other", "q"), b"")))
+            number = _number_of(await put_next(opened, PutSequential(Key("/suite/other", "q"), b"")))
             assert number > last + 5_000
 
 

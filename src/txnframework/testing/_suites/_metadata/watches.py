@@ -9,7 +9,7 @@ import pytest
 from txnframework.errors import Closed
 from txnframework.interfaces import IMetadataStore, IValueWatch, IWatch
 from txnframework.model import Batch, Expect, IndexRange, Key, KeyRange, Put, PutSequential, Record
-from txnframework.testing._suites._metadata._case import BY_KIND, MetadataStoreRules, create, entries
+from txnframework.testing._suites._metadata._case import BY_KIND, MetadataStoreRules, create, entries, put_next
 from txnframework.testing.capabilities import requires
 from txnframework.testing.harness import Misleading
 
@@ -122,7 +122,7 @@ class WatchRules(MetadataStoreRules):
         """A watch on a range wakes for a sequential record."""
         async with self.data.open() as store, self.data.open() as other:
             watch = await store.watch(KeyRange("/w/", "/w0"))
-            await other.put_sequential(PutSequential(Key("/w/op"), b""))
+            await put_next(other, PutSequential(Key("/w/op"), b""))
             await self.soon(watch.changed())
 
     async def test_woken_by_a_batch(self) -> None:
