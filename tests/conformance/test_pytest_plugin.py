@@ -44,7 +44,7 @@ class TestStore(MetadataStoreSuite):
         [
             "*TestStore (MemoryMetadataHarness)*",
             "*declared: CoCommitting, Crashing, Disconnecting, ICoCommitStore, "
-            "ICopyableMetadataStore, ICrossPartitionStore, INotifyingStore*",
+            "IColocatedStore, ICopyableMetadataStore, INotifyingStore*",
             "*not declared: Expiring, IDurableStore, ISharedStore*",
             "*known deviations: none*",
             "*not declared by MemoryMetadataHarness: IDurableStore*",

@@ -14,7 +14,6 @@ from txnframework.config import TransactionsSection
 from txnframework.errors import OutcomeUnknown, SubscriptionNotFound, Unavailable
 from txnframework.interfaces import (
     IColocatedStore,
-    ICrossPartitionStore,
     ICursor,
     ILease,
     IManagedLedger,
@@ -180,18 +179,13 @@ class Wire:
         await self.inner.close()
 
 
-@implementer(ICrossPartitionStore)
-class WideWire(Wire):
-    """The same for a store whose batches have any partitions."""
-
-
 @implementer(IColocatedStore)
-class ColocatedWire(WideWire):
-    """The same for a store in the database of the ledgers."""
+class ColocatedWire(Wire):
+    """The same for a store in a database."""
 
-    def __init__(self, store: Any) -> None:
+    def __init__(self, store: Any, location: object) -> None:
         super().__init__(store)
-        self.location = store.location
+        self.location = location
 
 
 def path_of(argument: Any) -> str:
@@ -402,7 +396,7 @@ class World:
     async def process(self) -> Process:
         """Start a process."""
         store = await self.space.open_metadata()
-        wire = (ColocatedWire if self.colocated else WideWire if self.wide else Wire)(store)
+        wire = ColocatedWire(store, store.location if self.colocated else object()) if self.wide else Wire(store)
         if self.wide and not self.paths("/cursor/"):
             record = to_record(Cursor(1, Position(1, -1)))
             await store.put(Put(cursor_key(SEGMENT, SUBSCRIPTION), encode(record), Expect.ABSENT))

@@ -35,7 +35,6 @@ from txnframework.interfaces._ledger import (
 )
 from txnframework.interfaces._metadata_store import (
     IColocatedStore,
-    ICrossPartitionStore,
     IDurableStore,
     ILease,
     IMetadataStore,
@@ -61,7 +60,6 @@ __all__ = [
     "ICoordinatorShare",
     "ICopyableLedgerStore",
     "ICopyableMetadataStore",
-    "ICrossPartitionStore",
     "ICursor",
     "IDatabaseTransaction",
     "IDispatcher",

@@ -220,7 +220,7 @@ class IColocatedLedgerStore(ILedgerStore):
 
         The entries of each ledger go to whichever of its ledgers is open, in order and adjacent. Windows, times, counts
         and the highest transaction numbers are the same as after ``append``. The batch may be of several partitions;
-        its records are as if ``ICrossPartitionStore.apply`` had written them. Watches on the tails and on the records
+        its records are as if ``IColocatedStore.apply`` had written them. Watches on the tails and on the records
         wake.
 
         Entries may have a branch, without an intent, if the batch puts the header of their transaction as committed

@@ -184,19 +184,13 @@ class IMetadataStore(Interface):
         """End the session: its leases end, its watches raise Closed; may be repeated."""
 
 
-class ICrossPartitionStore(IMetadataStore):
+class IColocatedStore(IMetadataStore):
     """
-    A store that applies the steps of several partitions all or nothing.
+    A store in a database, whose batches may have several partitions; the database may also have ledgers.
 
     ``apply`` takes a batch with ``across_partitions``, whose keys may be of any partitions. Everything that ``apply``
     promises about a batch holds for it too. Without that mark, a batch of several partitions is refused, as on every
     other store.
-    """
-
-
-class IColocatedStore(ICrossPartitionStore):
-    """
-    A store in a database that may also have ledgers.
 
     An IColocatedLedger whose ``location`` is equal writes records of this store and appends in one step. The records
     are then as if ``apply`` had written them: watches wake, and every promise about ``apply`` holds.

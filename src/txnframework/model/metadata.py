@@ -72,7 +72,7 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
     """
     Several steps, all or nothing; at most one step for any one key.
 
-    All keys are of one partition, unless ``across_partitions`` is set, for an ICrossPartitionStore.
+    All keys are of one partition, unless ``across_partitions`` is set, for an IColocatedStore.
     """
 
     checks: tuple[Check, ...] = ()

@@ -16,7 +16,6 @@ from txnframework.broker.observers import ObservedCoordinator
 from txnframework.interfaces import (
     IAppendedWatch,
     IColocatedStore,
-    ICrossPartitionStore,
     IDatabaseTransaction,
     ILease,
     ILedgerStore,
@@ -45,7 +44,7 @@ from txnframework_simulation.simulator.loop import SimulatedLoop
 from txnframework_simulation.simulator.store_calls import StoreCalls
 
 LEFT_OUT: dict[type, set[Any]] = {
-    FaultyPartitionStore: {ICrossPartitionStore, IColocatedStore},
+    FaultyPartitionStore: {IColocatedStore},
 }
 """What a wrapper takes away on purpose."""
 ROLES: dict[type, InterfaceClass] = {

@@ -2,7 +2,7 @@
 Commits that settle the transaction in the same step of the store.
 
 A small transaction usually has one write operation and one acknowledgment record, both written by the process that
-commits. On an ICrossPartitionStore one batch then sets the header to COMMITTED, moves the cursor, and removes the two
+commits. On an IColocatedStore one batch then sets the header to COMMITTED, moves the cursor, and removes the two
 records. So no process sees anything that it could not see before: either the open transaction with its records, or one
 that was settled at once.
 
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from txnframework.environment import Environment
 from txnframework.errors import VersionMismatch
-from txnframework.interfaces import ICrossPartitionStore, IMetadataStore
+from txnframework.interfaces import IColocatedStore, IMetadataStore
 from txnframework.model.metadata import Record
 from txnframework.model.transactions import Action, End, Transaction
 from txnframework_metadata.coordinator.settling_step import OwnOutcome, SettlingStep
@@ -47,7 +47,7 @@ async def commit_settled(
         return None
     if begun.principal != request.principal:
         return None
-    assert ICrossPartitionStore.providedBy(store)
+    assert IColocatedStore.providedBy(store)
     step = SettlingStep(shared)
     records: Sequence[Record] | None = None
     try:

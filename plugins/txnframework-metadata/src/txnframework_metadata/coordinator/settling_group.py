@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from txnframework.errors import TxnFrameworkError
-from txnframework.interfaces import ICrossPartitionStore, IMetadataStore
+from txnframework.interfaces import IColocatedStore, IMetadataStore
 from txnframework.model.ids import TxnID
 from txnframework.model.metadata import KeyRange, Record
 from txnframework.model.paths import operations_range, txn_id_of
@@ -72,7 +72,7 @@ class SettlingGroup:
 
     async def _settled(self, committed: Sequence[OwnOutcome]) -> bool:
         """Settle in one step; return whether there was one."""
-        assert ICrossPartitionStore.providedBy(self._store), "otherwise no operations are noted"
+        assert IColocatedStore.providedBy(self._store), "otherwise no operations are noted"
         step = SettlingStep(self._shared)
         records: Sequence[Record] | None = None
         try:

@@ -1,5 +1,5 @@
 """
-Settling by what this process wrote: cursors move and operations are removed in one step of an ICrossPartitionStore.
+Settling by what this process wrote: cursors move and operations are removed in one step of an IColocatedStore.
 
 These are the steps that otherwise follow each other, with nothing between them, each under its own condition: the
 version of the cursor, and that of each operation. If one of them is not met, such as after another process moved the

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from txnframework.interfaces import ICrossPartitionStore, IMetadataStore, IPlannedCursor
+from txnframework.interfaces import IColocatedStore, IMetadataStore, IPlannedCursor
 from txnframework.model.ids import TxnID
 from txnframework.model.records import AckOperation
 from txnframework_metadata.records.headers import TransactionCache
@@ -45,7 +45,7 @@ class OwnOperations:
     """
 
     def __init__(self, store: IMetadataStore, begun: HeaderCache, transactions_max: int) -> None:
-        self._is_used = ICrossPartitionStore.providedBy(store)
+        self._is_used = IColocatedStore.providedBy(store)
         self._begun = begun
         self._written: TransactionCache[Written] = TransactionCache(transactions_max)
 

@@ -12,7 +12,7 @@ from txnframework.interfaces import (
     ICoCommitStore,
     IColocatedLedger,
     IColocatedLedgerStore,
-    ICrossPartitionStore,
+    IColocatedStore,
     IDatabaseTransaction,
     ILease,
     ILedgerStore,
@@ -252,7 +252,7 @@ class FaultyPartitionStore(FaultyMetadataStore):
 
     @staticmethod
     def _promised(store: IMetadataStore) -> Iterable[Interface]:
-        return tuple(one for one in providedBy(store).flattened() if not one.isOrExtends(ICrossPartitionStore))
+        return tuple(one for one in providedBy(store).flattened() if not one.isOrExtends(IColocatedStore))
 
 
 @implementer(IManagedLedger)

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from txnframework.interfaces import (
     ICoCommitStore,
+    IColocatedStore,
     ICopyableMetadataStore,
-    ICrossPartitionStore,
     IDurableStore,
     IMetadataStore,
     INotifyingStore,
@@ -31,7 +31,7 @@ class MetadataStoreRules(Suite):
     """Base class of the rules of metadata stores; the harness opens clients of one store."""
 
     capabilities: ClassVar[tuple[Any, ...]] = (
-        ICoCommitStore, ICopyableMetadataStore, ICrossPartitionStore, IDurableStore, INotifyingStore, IRestorable,
+        ICoCommitStore, IColocatedStore, ICopyableMetadataStore, IDurableStore, INotifyingStore, IRestorable,
         ISharedStore, CoCommitting, Crashing, Disconnecting, Expiring, Misleading,
     )  # fmt: skip
     data: Harness[IMetadataStore]

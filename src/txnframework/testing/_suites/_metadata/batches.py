@@ -1,4 +1,4 @@
-"""Rules of ``apply``, and of ICrossPartitionStore."""
+"""Rules of ``apply``, and of IColocatedStore."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from txnframework.errors import VersionMismatch
-from txnframework.interfaces import ICrossPartitionStore, IMetadataStore
+from txnframework.interfaces import IColocatedStore, IMetadataStore
 from txnframework.model import Batch, Check, Delete, Expect, Key, KeyRange, Put, PutSequential
 from txnframework.testing._suites._metadata._case import (
     MetadataStoreRules,
@@ -159,7 +159,7 @@ class BatchRules(MetadataStoreRules):
                 assert first == second
             assert await value_of(store, "/absent") is None
 
-    @requires(ICrossPartitionStore)
+    @requires(IColocatedStore)
     async def test_batch_of_several_partitions_is_applied(self) -> None:
         """
         A batch that says so applies steps of several partitions, in the order in which it names them.
@@ -183,7 +183,7 @@ class BatchRules(MetadataStoreRules):
             assert {record.key for record in await scan_kinds(store)} == {*places}
             assert [await store.get(left) for left in lefts] == [None] * len(lefts)
 
-    @requires(ICrossPartitionStore)
+    @requires(IColocatedStore)
     @pytest.mark.parametrize("failing", ["check", "put", "delete"])
     async def test_one_failing_partition_fails_all(self, failing: str) -> None:
         """
@@ -210,7 +210,7 @@ class BatchRules(MetadataStoreRules):
             assert found is not None
             assert found.value == b"new"
 
-    @requires(ICrossPartitionStore)
+    @requires(IColocatedStore)
     async def test_batch_must_say_that_it_has_several_partitions(self) -> None:
         """A batch with keys of two partitions is refused unless it is marked; a caller has mixed them up."""
         async with self.data.open() as opened:
