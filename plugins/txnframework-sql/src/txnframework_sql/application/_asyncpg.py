@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import asyncpg
@@ -56,7 +57,15 @@ class AsyncpgConnection:
         """Do nothing."""
 
     async def leave(self) -> None:
-        """Do nothing."""
+        """
+        Let the driver forget the transaction that was begun here, if the application has ended it by a statement.
+
+        Otherwise the driver takes each later transaction for a savepoint in it, which the server refuses.
+        """
+        own, self._own = self._own, None
+        if own is not None and not self._is_closed and not self._driver.is_in_transaction():
+            with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):  # it may be lost by now
+                await own.rollback()
 
     def is_in_transaction(self) -> bool:
         """Return whether the driver is in a transaction."""
@@ -75,7 +84,8 @@ class AsyncpgConnection:
         if check is not None:
             # The driver sends the COMMIT before another task runs, and refuses a second statement at the same time.
             await self._driver.fetch(failing(check))
-        await self._own.commit()
+        own, self._own = self._own, None
+        await own.commit()
 
     async def rollback(self) -> None:
         """Roll back."""

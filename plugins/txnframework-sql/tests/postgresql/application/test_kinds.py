@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import asyncpg
 import pytest
 from application_connections import INSERT, Application, Opened
 
@@ -89,6 +90,32 @@ def test_ended_inside_the_block(run: Run, kind: Any, *, and_begun_again: bool) -
             await joined.rollback()
             await _end(opened)
             assert (await application.rows(), await application.state()) == (1 + and_begun_again, b"open")
+
+    run(test)
+
+
+def test_asyncpg_after_an_end_inside_the_block(run: Run) -> None:
+    """The connection is usable: the driver has forgotten the transaction that it began for the block."""
+
+    async def test(application: Application) -> None:
+        store, version = application.store, await application.begun()
+        connection = await asyncpg.connect(application.url)
+        try:
+            joined = await store.join_transaction(connection, application.header, version)
+            await connection.execute(f"{INSERT}; COMMIT")
+            with pytest.raises(InvalidInput, match="inside the block"):
+                await joined.put(application.ended(version))
+            await joined.rollback()
+            async with connection.transaction():
+                await connection.execute(INSERT)
+            assert await application.rows() == 2
+            joined = await store.join_transaction(connection, application.header, version)
+            await connection.execute(INSERT)
+            await joined.put(application.ended(version))
+            await joined.commit()
+            assert (await application.rows(), await application.state()) == (3, b"committed")
+        finally:
+            await connection.close()
 
     run(test)
 
