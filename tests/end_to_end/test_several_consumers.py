@@ -259,3 +259,28 @@ def test_an_acknowledgment_in_an_open_transaction_makes_room(
                     assert await stores.receive(consumer, 1) == [b"4"]
 
     stores.run(work())
+
+
+@pytest.mark.parametrize("limit", ["unacknowledged_messages_max", "unacknowledged_bytes_max"])
+def test_a_timeout_names_the_limit(stores: Stores, limit: str) -> None:
+    """Only while more messages wait, and this consumer has to acknowledge some before it gets them."""
+
+    async def work() -> None:
+        async with stores.open(subscriptions={limit: 2}) as client:
+            await client.create_topic("orders")
+            async with (
+                client.producer("orders") as producer,
+                client.consumer("orders", "billing", start="earliest") as consumer,
+            ):
+                await producer.send_many([b"1", b"2", b"3"])
+                received = await some(consumer, 2)
+                with pytest.raises(ReceiveTimeout, match="as many unacknowledged ones as") as raised:
+                    await consumer.receive(timeout_ms=1)
+                assert raised.value.is_at_limit
+                await consumer.ack(*received)
+                assert await stores.receive(consumer, 1) == [b"3"]
+                with pytest.raises(ReceiveTimeout, match=r"ms$") as raised:
+                    await consumer.receive(timeout_ms=1)
+                assert not raised.value.is_at_limit
+
+    stores.run(work())

@@ -158,9 +158,13 @@ class Consumer(HandlerRuns[T_co]):
             if timeout_ms is None or deadline is None:
                 await self._news.wait()
             elif not deadline.left_ms:
-                raise ReceiveTimeout(timeout_ms)
+                raise ReceiveTimeout(timeout_ms, is_at_limit=self._is_at_limit())
             else:
                 await first_completed(self._news.wait(), deadline.passed())
+
+    def _is_at_limit(self) -> bool:
+        """Return whether messages wait until this consumer acknowledges some."""
+        return any(one.attached is not None and one.attached.is_at_limit for one in self._segments.feeds.values())
 
     async def __aiter__(self) -> AsyncIterator[Message[T_co]]:
         while not self._closed:

@@ -25,14 +25,17 @@ class ReceiveTimeout(Unavailable):
     :known: No message was received, and none is lost.
     :retry: call
     :advice: Call ``receive`` again. If messages were expected, look for an open transaction that holds them back:
-        ``txnframework transaction find-hanging``.
+        ``txnframework transaction find-hanging``. If the text names a limit, acknowledge messages first.
     """
 
     code = "TXN-401"
 
-    def __init__(self, timeout_ms: int) -> None:
+    def __init__(self, timeout_ms: int, *, is_at_limit: bool = False) -> None:
         self.timeout_ms = timeout_ms
-        super().__init__(f"no message within {timeout_ms} ms")
+        self.is_at_limit = is_at_limit
+        """Whether messages wait until the consumer acknowledges some."""
+        limit = "; more wait, but the consumer has as many unacknowledged ones as the configuration allows"
+        super().__init__(f"no message within {timeout_ms} ms{limit if is_at_limit else ''}")
 
 
 class EndTransactionTimeout(Unavailable):

@@ -54,6 +54,11 @@ class Attachment:
         return self.dispatch.ended is None and self.dispatch.consumers.is_active(self.consumer_id)
 
     @property
+    def is_at_limit(self) -> bool:
+        """Whether messages wait, and the consumer has to acknowledge some before it gets more."""
+        return self.dispatch.consumers.is_at_limit(self.consumer_id)
+
+    @property
     def is_last(self) -> bool:
         """Whether the segment is sealed and delivered, and no other consumer has any of its messages."""
         return self.dispatch.loop.drained and self.dispatch.deliveries.consumers() <= {self.consumer_id}

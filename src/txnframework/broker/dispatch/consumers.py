@@ -122,6 +122,13 @@ class AttachedConsumers:
             return consumer_id in self.by_id and self._dispatcher.active == consumer_id
         return consumer_id in self.by_id
 
+    def is_at_limit(self, consumer_id: int) -> bool:
+        """Return whether messages wait, and a consumer has to acknowledge some before it gets more."""
+        consumer = self.by_id.get(consumer_id)
+        if consumer is None or consumer.paused or not self._deliveries.waiting:
+            return False
+        return self._is_full(consumer_id, consumer) or self._room(consumer_id) <= 0
+
     def pause(self, consumer_id: int) -> None:
         """Give a consumer no more messages; one that is not attached is ignored."""
         consumer = self.by_id.get(consumer_id)
@@ -192,18 +199,20 @@ class AttachedConsumers:
 
     def _grant(self) -> None:
         """Grant each consumer the permits that it would need if it got all waiting messages, within its limits."""
-        deliveries = self._deliveries
         for consumer_id, consumer in tuple(self.by_id.items()):
             # A full or paused consumer is granted nothing: its permits run out, and others are assigned the messages.
             if not consumer.owed or consumer.paused:
                 continue
             if consumer.full_at is not None and self._is_full(consumer_id, consumer):
                 continue
-            delivered = deliveries.delivered[consumer_id]
-            fitting = deliveries.fitting(self._bytes_max - deliveries.delivered_bytes[consumer_id])
-            most = min(self._messages_max - delivered, fitting if delivered else max(1, fitting))
-            granted = min(consumer.owed, most - consumer.granted)
+            granted = min(consumer.owed, self._room(consumer_id) - consumer.granted)
             if granted > 0:
                 consumer.owed -= granted
                 consumer.granted += granted
                 self._dispatcher.permit(consumer_id, granted)
+
+    def _room(self, consumer_id: int) -> int:
+        """Return how many of the waiting messages a consumer may have, by number and by size."""
+        delivered = self._deliveries.delivered[consumer_id]
+        fitting = self._deliveries.fitting(self._bytes_max - self._deliveries.delivered_bytes[consumer_id])
+        return min(self._messages_max - delivered, fitting if delivered else max(1, fitting))
