@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from migrating import BOTH, NEW, OLD, SOON_MS, migrate, values
 
-from txnframework import Client, DeadLetter, Message, PlannedSend, Producer
+from txnframework import Client, DeadLetter, Message, PlannedSend, Producer, Transaction
 from txnframework.errors import TransactionConflict, TransactionDomainMismatch
+from txnframework.testing.clock import VirtualEnvironment
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.log_family
 
 HOPS = pytest.mark.parametrize(("first", "then"), [(OLD, NEW), (NEW, OLD)], ids=["to the metadata family", "back"])
+
+MINUTE_MS = 60_000
 
 
 def outputs(topic: str) -> str:
@@ -164,5 +167,45 @@ def test_dead_letters_from_before(stores: Stores, first: str, then: str) -> None
             await asyncio.wait({receiving})
             assert receiving.cancelled()
             assert (await arriving).value == b"bad"
+
+    stores.run(work())
+
+
+@pytest.mark.parametrize("takes_transaction", [True, False])
+@HOPS
+def test_a_handler_of_several_topics(
+    stores: Stores, in_memory: None, first: str, then: str, takes_transaction: bool
+) -> None:
+    """While one topic has migrated and another has not, messages wait; no delivery counts, and the run goes on."""
+    clock = stores.environment = VirtualEnvironment()
+
+    async def work() -> None:
+        async with stores.open(**BOTH) as client, stores.open(**BOTH) as elsewhere:
+            topics = (first, outputs(first))
+            handled: list[tuple[bytes | None, int]] = []
+            for topic in topics:
+                await client.create_topic(topic)
+            senders = [await client.producer(topic) for topic in topics]
+
+            async def handle(message: Message) -> None:
+                handled.append((message.value, message.redelivery_count))
+
+            async def handle_in(message: Message, _txn: Transaction) -> None:
+                await handle(message)
+
+            async with elsewhere.consumer(topics, "billing", type="failover", start="earliest") as consumer:
+                running = asyncio.ensure_future(consumer.run(handle_in if takes_transaction else handle))
+                await clock.advance(MINUTE_MS)
+                await migrate(client, first, then)
+                for number, sender in enumerate(senders):
+                    await sender.send(b"%d" % number)
+                await clock.advance(MINUTE_MS)
+                assert not running.done()
+                await migrate(client, outputs(first), outputs(then))
+                await clock.advance(MINUTE_MS)
+                assert {(b"0", 0), (b"1", 0)} == set(handled)
+                assert [(await client.lag(topic, "billing")).messages for topic in topics] == [0, 0]
+                consumer.stop()
+                await running
 
     stores.run(work())

@@ -26,7 +26,7 @@ from txnframework.client._subscription.inbox import Inbox
 from txnframework.client._subscription.options import ConsumerOptions
 from txnframework.client._subscription.segments import FollowedSegments
 from txnframework.client._transaction import Transaction, TransactionPart
-from txnframework.errors import Closed, InvalidInput
+from txnframework.errors import Closed, InvalidInput, Unavailable
 from txnframework.model.transactions import Begin
 from txnframework.runtime.backoff import Backoff
 
@@ -315,11 +315,24 @@ class HandlerRuns(ABC, Generic[T_co]):
         retry = RetryPolicy(host.environment, host.config.client)
         return HandlerTransactions(
             lambda domain: EarlyTransaction(host, retry, request, (domain, ""), False),
-            self._shared_domain,
+            self._present_domain,
             lambda: min(bounds.concurrency, -(-self._inbox.count_free() // bounds.messages_max)),
             host.environment,
             request,
         )
+
+    def _present_domain(self) -> str:
+        """
+        Return the domain of the topics, which they shared when the run began.
+
+        While some of several topics have migrated and others have not, the messages wait: they are not at fault, and
+        the run does not end.
+        """
+        try:
+            return self._shared_domain()
+        except InvalidInput as error:
+            reason = "some of these topics have migrated to another family: messages wait until the others have"
+            raise Unavailable(f"{', '.join(sorted(map(str, self._segments.topics)))}: {reason}") from error
 
     def _shared_domain(self) -> str:
         topics = sorted(map(str, self._segments.topics))
