@@ -209,3 +209,41 @@ def test_a_handler_of_several_topics(
                 await running
 
     stores.run(work())
+
+
+@pytest.mark.parametrize("takes_transaction", [True, False])
+@HOPS
+def test_outputs_migrate_later(stores: Stores, in_memory: None, first: str, then: str, takes_transaction: bool) -> None:
+    """While the input has migrated and the output has not, messages wait: none becomes a dead letter."""
+    clock = stores.environment = VirtualEnvironment()
+
+    async def work() -> None:
+        async with stores.open(**BOTH) as client, stores.open(**BOTH) as elsewhere:
+            for topic in (first, outputs(first), f"{first}-billing-DLQ", f"{then}-billing-DLQ"):
+                await client.create_topic(topic)
+            sender = await client.producer(first)
+            results = await elsewhere.producer(outputs(first))
+
+            async def handle(message: Message) -> PlannedSend:
+                return results.outgoing(message.value)
+
+            async def handle_in(message: Message, txn: Transaction) -> None:
+                await results.send(message.value, txn=txn)
+
+            rule = DeadLetter(redeliveries_max=2)
+            async with elsewhere.consumer(
+                first, "billing", type="failover", start="earliest", dead_letter=rule
+            ) as consumer:
+                running = asyncio.ensure_future(consumer.run(handle_in if takes_transaction else handle))
+                await clock.advance(MINUTE_MS)
+                await migrate(client, first, then)
+                await sender.send(b"1")
+                await clock.advance(5 * MINUTE_MS)
+                await migrate(client, outputs(first), outputs(then))
+                await clock.advance(MINUTE_MS)
+                assert await values(client, f"{then}-billing-DLQ") == []
+                assert await values(client, outputs(first)) == [b"1"]
+                consumer.stop()
+                await running
+
+    stores.run(work())

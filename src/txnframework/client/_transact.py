@@ -31,12 +31,7 @@ async def transact_planned(
     :param transaction: returns the block of a transaction that begins as ``request`` says, for its domain and
         namespace.
     """
-    names = tuple(dict.fromkeys(name for one in operations for name in one.names()))
-    place = host.transaction_place(*names)
-    if place is None:
-        # A producer notices that its topic has migrated when it sends, and a consumer some time after it.
-        names = tuple(dict.fromkeys([await _current_name(host, name) for name in names]))
-        place = host.transaction_place(*names)
+    names, place = await find_place(host, operations)
     if place is None:
         raise InvalidInput(f"one transaction cannot cover all of these, which have no common family: {names}")
     done = await transact_jointly(host, place, request, operations)
@@ -44,6 +39,23 @@ async def transact_planned(
         return done
     async with transaction(place) as txn:
         return await _performed(txn, operations)
+
+
+async def find_place(
+    host: Host, operations: Sequence[PlannedOperation]
+) -> tuple[tuple[str, ...], tuple[str, str] | None]:
+    """
+    Return the topics or segments of the operations, and the domain and namespace of a transaction that can cover them.
+
+    None instead of the latter: they have no common family.
+    """
+    names = tuple(dict.fromkeys(name for one in operations for name in one.names()))
+    place = host.transaction_place(*names)
+    if place is None:
+        # A producer notices that its topic has migrated when it sends, and a consumer some time after it.
+        names = tuple(dict.fromkeys([await _current_name(host, name) for name in names]))
+        place = host.transaction_place(*names)
+    return names, place
 
 
 async def _current_name(host: Host, name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
@@ -14,9 +14,17 @@ from txnframework.client._handlers.plan import Hindrance
 from txnframework.client._handlers.transactions import HandlerTransactions
 from txnframework.client._messages import Message
 from txnframework.client._planned import PlannedAck, take_planned
-from txnframework.client._transact import transact_planned
+from txnframework.client._transact import find_place, transact_planned
 from txnframework.client._transaction import TransactionPart, part_of
-from txnframework.errors import Closed, InvalidInput, Unavailable
+from txnframework.errors import (
+    Closed,
+    InvalidInput,
+    OutcomeUnknown,
+    TransactionDomainMismatch,
+    TxnFrameworkError,
+    Unavailable,
+)
+from txnframework.model.names import topic_of
 
 Attempt = Callable[[tuple[Message[Any], ...]], Awaitable[None]]
 """Handles and acknowledges messages, or raises."""
@@ -49,6 +57,11 @@ class HandlerAttempts:
             await transact_planned(self._host, operations, transactions.request, lambda _: transactions.open())
         except Unavailable as error:
             raise Hindrance from error
+        except InvalidInput as error:
+            names, place = await find_place(self._host, operations)
+            if place is None and await self._any_has_migrated(names):
+                raise Hindrance from error
+            raise
 
     async def in_transaction(
         self, begin: Callable[[], AbstractAsyncContextManager[Any]], messages: tuple[Message[Any], ...]
@@ -66,6 +79,10 @@ class HandlerAttempts:
         except BaseException as error:
             if handled and isinstance(error, Unavailable):
                 raise Hindrance from error
+            if isinstance(error, TransactionDomainMismatch):
+                names = dict.fromkeys((error.topic, *(one.id.segment for one in messages)))
+                if await self._any_has_migrated(names):
+                    raise Hindrance from error
             if not began and isinstance(error, InvalidInput):
                 raise HandlerMisuse(f"a transaction for {self._handler} cannot begin: {error}") from error
             if not began and not _ends_the_loop(error):
@@ -73,6 +90,24 @@ class HandlerAttempts:
             raise
         if not acknowledged:
             raise InvalidInput("the context manager of the transaction suppressed the handler's error")
+
+    async def _any_has_migrated(self, names: Iterable[str]) -> bool:
+        """
+        Return whether one of these topics or segments is of a topic that has migrated.
+
+        Then the other topics of the transaction may still have to migrate. The messages wait for that: none of them is
+        at fault, and none must become a dead letter.
+        """
+        for name in names:
+            try:
+                layout = await self._host.topics.finish_changes(topic_of(name))
+            except (OutcomeUnknown, Unavailable):
+                return True  # this is not known, and the next attempt asks again
+            except TxnFrameworkError:
+                continue
+            if layout.origin is not None:
+                return True
+        return False
 
     async def without_transaction(self, messages: tuple[Message[Any], ...]) -> None:
         """Call the handler, then acknowledge. After a crash between the two, the messages are handled again."""

@@ -138,8 +138,9 @@ class HandlerRuns(ABC, Generic[T_co]):
         logged.
 
         An error before the handler begins, as when a database refuses the connection, is tried again until it has
-        passed. So are Unavailable after the handler, and a backlog quota that refuses what it sends. Meanwhile the
-        message waits, and no delivery counts.
+        passed. So are Unavailable after the handler, and a backlog quota that refuses what it sends, and topics of the
+        transaction of which some have migrated to another family and others have not. Meanwhile the message waits, and
+        no delivery counts.
 
         If the caller is cancelled, the running handlers are cancelled, their transactions are aborted, and their
         messages are redelivered. The consumer stays open.
