@@ -83,7 +83,7 @@ class PlannedAck(PlannedOperation):
 
     def names(self) -> tuple[str, ...]:
         """Return the topics of the messages, as the consumer knows them now."""
-        segments = [one.segment if isinstance(one, MessageID) else one.id.segment for one in self.messages]
+        segments = {one.segment if isinstance(one, MessageID) else one.id.segment: None for one in self.messages}
         return tuple(dict.fromkeys(map(self.acks.topic_of, segments)))
 
     def require_open(self) -> None:

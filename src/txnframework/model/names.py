@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
+from functools import lru_cache
 
 from txnframework.errors import InvalidInput, InvalidName, excerpt
 
@@ -29,6 +30,9 @@ HASH_MAX = 0xFFFF
 SEGMENT_ID_MAX = 2**63 - 1
 ONLY_SEGMENT_ID = 0
 """The id of a persistent topic's only segment."""
+
+_TOPICS_KEPT_MAX = 4_096
+"""How many segments' topics are kept: each message that is acknowledged asks for that of its segment."""
 
 NAME_BYTES_MAX = 255
 """
@@ -278,6 +282,12 @@ def dead_letter_topic(topic: str, subscription: str) -> str:
 
 def topic_of(segment: str) -> TopicName:
     """Return the topic of a segment, given by its full name; a persistent topic is its own only segment."""
+    _check_text(segment)
+    return _topic_of(segment)
+
+
+@lru_cache(maxsize=_TOPICS_KEPT_MAX)
+def _topic_of(segment: str) -> TopicName:
     return parse_name(segment).topic
 
 

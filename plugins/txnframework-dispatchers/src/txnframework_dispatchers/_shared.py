@@ -33,18 +33,21 @@ class SharedDispatcher(ConsumerDispatcher):
     def assign(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
         """Assign messages while any consumer has permits."""
         assigned = []
+        able = self._able()
         for candidate in waiting:
-            attached = self._next()
+            attached = self._round_robin.next(able)
             if attached is None:
                 break
             assigned.append(attached.take(candidate))
+            if attached.permits <= 0:
+                able = self._able()
         return tuple(assigned)
 
-    def _next(self) -> AttachedConsumer | None:
-        """Return the consumer whose turn it is among those with permits and the lowest priority number, or None."""
+    def _able(self) -> list[AttachedConsumer]:
+        """Return the consumers with the lowest priority number among those that have permits."""
         able = [one for one in self._consumers.values() if one.permits > 0]
         first = min((one.info.priority for one in able), default=0)
-        return self._round_robin.next(one for one in able if one.info.priority == first)
+        return [one for one in able if one.info.priority == first]
 
 
 async def open_shared(_: DispatcherContext) -> IDispatcher:

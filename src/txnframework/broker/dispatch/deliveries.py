@@ -199,8 +199,10 @@ class Deliveries:
         """Add a message that was read, unless it is finished."""
         position, message = held.position, held.message
         held.size_bytes = len(message.value or b"") + len(message.key or b"")
-        held.size_bytes += sum(len(name) + len(content) for name, content in message.headers)
-        held.redeliveries = self._earlier.pop(position, 0)
+        if message.headers:
+            held.size_bytes += sum(len(name) + len(content) for name, content in message.headers)
+        if self._earlier:
+            held.redeliveries = self._earlier.pop(position, 0)
         if position in self.messages or state_of(cursor, position) is AckState.DELETED:
             return
         self.messages[position] = held
@@ -356,8 +358,10 @@ class Deliveries:
             _take(self._holding, held.holder.txn_id)
             self.holders_changed.set()
         if held.state is MessageState.WAITING:
-            at = bisect.bisect_left(self.waiting, held.position, key=_position_of)
-            if at < len(self.waiting) and self.waiting[at].position == held.position:
+            # Nearly always the first one leaves, because messages are delivered in order.
+            is_first = bool(self.waiting) and self.waiting[0].position == held.position
+            at = 0 if is_first else bisect.bisect_left(self.waiting, held.position, key=_position_of)
+            if is_first or (at < len(self.waiting) and self.waiting[at].position == held.position):
                 del self.waiting[at]
                 self.waiting_bytes -= held.size_bytes
         elif held.consumer is not None:
