@@ -231,9 +231,8 @@ class Interrupts(FailoverDispatcher):
 class FirstTakesAll(SharedDispatcher):
     """Fills one before the next gets anything."""
 
-    def _next(self) -> Any:
-        able = [one for one in self._consumers.values() if one.permits > 0]
-        return min(able, key=lambda one: (one.info.priority, one.info.consumer_id), default=None)
+    def _able(self) -> Any:
+        return sorted(super()._able(), key=lambda one: one.info.consumer_id)[:1]
 
 
 class WaitsForItsTurn(SharedDispatcher):

@@ -458,7 +458,7 @@ def _plugins() -> tuple[Decoder, ...]:
         Decoder(
             "file of JSON lines",
             lambda data: example.decode(data, "file"),
-            (example.encode(example.Head(identity="i"), example.Change(path="/a", number=1, value=b"v")),),
+            (example.encode(example.Head(identity="i"), [example.Change(path="/a", number=1, value=b"v")]),),
         ),
         Decoder(
             "configuration",
