@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import platform
-import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -85,9 +84,8 @@ def doctor(ctx: click.Context, loaded: LoadedPlugins, config: Path | None, outpu
 
 
 def versions() -> Iterator[Finding]:
-    """Yield the versions of Python, its SQLite, and this project's distributions, which are released together."""
+    """Yield the versions of Python and of this project's distributions, which are released together."""
     yield Finding("Python", f"{platform.python_version()} ({sys.executable})")
-    yield Finding("SQLite", f"{sqlite3.sqlite_version}, the library of Python")
     found = {one.name: one.version for one in distributions() if one.name.startswith("txnframework")}
     usual = Counter(found.values()).most_common(1)
     for name, version in sorted(found.items()):
