@@ -22,12 +22,14 @@ from txnframework_zookeeper.connection._requests import (
     CheckNode,
     CreateNode,
     DeleteNode,
+    Exists,
     MultiFailed,
     NodeExists,
     NoNode,
+    NotSent,
     SetNode,
 )
-from txnframework_zookeeper.connection._session import SessionState
+from txnframework_zookeeper.connection._session import ReplyFuture, SessionState
 from txnframework_zookeeper.connection._sockets import Doorbell, SessionSocket, wait_for_data, wait_for_room
 from txnframework_zookeeper.testing._clients import WAIT_S, Seen, expire, opened, wait_for_connections
 from txnframework_zookeeper.testing._proxies import reply_proxy
@@ -263,6 +265,29 @@ def test_a_silent_server_is_noticed_while_there_is_something_to_send(server: Ens
                 nagging.cancel()
                 server.servers[0].resume()
             # How soon it is tried again depends on how long it was away.
+            await seen.wait_until_connected()
+            assert await zookeeper.get("/") is not None
+
+    asyncio.run(main())
+
+
+def test_a_request_between_two_connections_is_not_sent(server: Ensemble) -> None:
+    """Its caller found the last connection. No server answers the next one yet, and it is made all the same."""
+
+    async def main() -> None:
+        options = MetadataOptions(session_timeout_ms=1_200)
+        async with opened(f"zookeeper://{server.hosts}/a", options) as zookeeper:
+            wait_for_connections(zookeeper, 1_000)
+            seen = Seen(zookeeper)
+            server.servers[0].pause()
+            try:
+                zookeeper.session.cut()
+                await seen.until(SessionState.SUSPENDED)
+                reply = ReplyFuture(asyncio.get_running_loop())
+                zookeeper.session.submit(Exists("/a"), reply)
+                assert isinstance(await asyncio.wait_for(reply.answer, WAIT_S), NotSent)
+            finally:
+                server.servers[0].resume()
             await seen.wait_until_connected()
             assert await zookeeper.get("/") is not None
 

@@ -81,6 +81,7 @@ class Connection:
         self.bridge.thread_ended = self._thread_ended
         self.silence_s = session_timeout_s * _READ_PART
         self.has_ended = False
+        self._is_accepted = False
         self._asked_timeout_ms = options.session_timeout_ms
         self._inbox = inbox
         self._loop = asyncio.get_running_loop()
@@ -113,8 +114,13 @@ class Connection:
         self.silence_s = timeout_ms / 1000 * _READ_PART
 
     def send(self, request: Any, take: Callable[[Any], None]) -> None:
-        """Send a request after all earlier ones; ``take`` is called once, in the loop, with the reply or an error."""
-        if self.has_ended:
+        """
+        Send a request after all earlier ones; ``take`` is called once, in the loop, with the reply or an error.
+
+        Before a server has accepted the connection, nothing is sent: a caller may have found the connection before this
+        one. kazoo would keep the request, and a server that has not accepted it cannot answer it, which is no silence.
+        """
+        if self.has_ended or not self._is_accepted:
             self._inbox.put(take, NotSent())
             return
         self._waiting[request.send(self.client)] = take, self._loop.time()
@@ -145,12 +151,16 @@ class Connection:
         if state == KazooState.CONNECTED:
             session_id, password = self.client.client_id
             timeout_ms = self.bridge.agreed_timeout_ms or self._asked_timeout_ms
-            self._inbox.put(self._receive, Connected(session_id, password, timeout_ms, self.bridge.role))
+            self._inbox.put(self._accepted, Connected(session_id, password, timeout_ms, self.bridge.role))
             return
         self.bridge.is_over = True
         # The end of kazoo's thread, and its reason, are reported by the bridge.
         if self.client.client_state != KeeperState.CLOSED:
             self._inbox.put(self._disconnected, Disconnected(self.client.client_state == KeeperState.AUTH_FAILED))
+
+    def _accepted(self, connected: Connected) -> None:
+        self._is_accepted = True
+        self._receive(connected)
 
     def _thread_ended(self, error: BaseException | None) -> None:
         # The error of a server that requires a login; kazoo does not expect it.
