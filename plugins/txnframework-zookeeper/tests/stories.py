@@ -99,10 +99,11 @@ class Story:
                     await producer.send_many([f"{name}-{chain} 0 -".encode() for chain in chains.CHAINS])
 
     def start(self) -> None:
-        """Start everyone, and return when each has committed something."""
+        """Start everyone, and return when the one who looks is ready and each worker has committed something."""
         self.looker = Told("look", *self._stores)
         self.workers += [Told("work", *self._stores, name) for name in WORKERS]
         self.go_on(1)
+        self.looker.wait_for("ready", 1)
 
     def go_on(self, transactions: int) -> float:
         """Return, when each worker has committed so many more transactions, how long that took."""
