@@ -87,6 +87,15 @@ def test_a_topic_that_migrates_back_has_a_format_of_its_own() -> None:
                 decode(kind, stored(json.dumps(json.loads(encode(record)) | {"format": other}).encode()))
 
 
+def test_an_acknowledgment_has_a_format_of_its_own() -> None:
+    """One of the former format, which may not have been checked against its transaction, is refused by its format."""
+    operation = AckOperation(branch=0, segment="s", subscription="b", incarnation=1, acks=[AckDocument(position="1:0")])
+    assert decode_operation(stored(encode(operation))) == operation
+    former = json.loads(encode(operation)) | {"format": FORMAT, "admitted": False}
+    with pytest.raises(UnknownFormat, match=f"has format version {FORMAT}"):
+        decode_operation(stored(json.dumps(former).encode()))
+
+
 @pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1])
 def test_an_unknown_format_is_refused_even_if_it_could_be_read(other: int) -> None:
     value = json.dumps(json.loads(encode(HEADER)) | {"format": other}).encode()

@@ -74,6 +74,24 @@ def test_nothing_is_committed(tmp_path: Path, kind: Any) -> None:
     run(test)
 
 
+def test_an_old_library_is_named_once(
+    tmp_path: Path, kind: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A connection of the application that joins does not take the lock of the stores' connections."""
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 51, 2))
+
+    async def test() -> None:
+        async with application(tmp_path) as mine, kind(mine.path) as opened:
+            version = await mine.begun()
+            for _ in range(2):
+                joined = await mine.store.join_transaction(opened.given, HEADER, version)
+                await joined.rollback()
+
+    run(test)
+    (warning,) = [one for one in caplog.messages if "can damage the file" in one]
+    assert "SQLite 3.51.2" in warning
+
+
 def test_without_own_rows(tmp_path: Path, kind: Any) -> None:
     """A block may write messages only."""
 
