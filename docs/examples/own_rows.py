@@ -21,10 +21,9 @@ async def main() -> None:
             client.producer("invoices") as invoices,
         ):
             order = await todo.receive()
-            async with client.transaction(commit_with=connection) as txn:
-                await invoices.send(b"invoice for " + order.value, txn=txn)
-                await todo.ack(order, txn=txn)
-                connection.execute("INSERT INTO billed VALUES (?)", (order.value.decode(),))
+            connection.execute("INSERT INTO billed VALUES (?)", (order.value.decode(),))
+            invoice = invoices.outgoing(b"invoice for " + order.value)
+            await client.transact(invoice, todo.acknowledging(order), commit_with=connection)
         print(connection.execute("SELECT count(*) FROM billed").fetchone()[0], "billed")
         connection.close()
 

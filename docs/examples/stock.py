@@ -13,13 +13,13 @@ DATABASE = "txnframework-data/txn.db"  # the file of the metadata store
 
 async def take(client: Client, engine: AsyncEngine, orders: Producer[bytes], apples: int) -> None:
     """Send an order, and take its apples from the stock."""
-    async with AsyncSession(engine) as session, client.transaction(commit_with=session) as txn:
-        await orders.send(b"%d apples" % apples, txn=txn)
+    async with AsyncSession(engine) as session:
         await session.execute(text("BEGIN IMMEDIATE"))  # from here on, this connection is the only writer
         stock = (await session.execute(text("SELECT apples FROM stock"))).scalar_one()
         if stock < apples:
             raise ValueError("too few apples")
         await session.execute(text("UPDATE stock SET apples = :left"), {"left": stock - apples})
+        await client.transact(orders.outgoing(b"%d apples" % apples), commit_with=session)
 
 
 async def main() -> None:

@@ -14,12 +14,12 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, PositiveInt
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.schema import CreateTable
 
 import txnframework
-from txnframework import Client, Message, Producer, Transaction, TxnFrameworkError
+from txnframework import Client, Message, Producer, TxnFrameworkError
 from txnframework.errors import InvalidInput
 from txnframework.serializers import PydanticJson
 
@@ -60,33 +60,21 @@ class InvoiceRow(Base):
 class Service:
     """What one process has open."""
 
-    engine: AsyncEngine
+    sessions: async_sessionmaker[AsyncSession]
     client: Client
     producer: Producer[Order]
 
     async def place(self, order: Order) -> None:
         """Store the order and send it to the topic; both happen, or neither."""
-        async with AsyncSession(self.engine) as session, self.client.transaction(commit_with=session) as txn:
+        async with self.sessions() as session:
             session.add(OrderRow(id=order.id, customer=order.customer, cents=order.cents))
-            await self.producer.send(order, key=order.id.bytes, txn=txn)
-
-    @asynccontextmanager
-    async def work(self) -> AsyncIterator[Work]:
-        """Begin a transaction for one message of the worker."""
-        async with AsyncSession(self.engine) as session, self.client.transaction(commit_with=session) as txn:
-            yield Work(txn, session)
+            await self.client.transact(self.producer.outgoing(order, key=order.id.bytes), commit_with=session)
 
 
-@dataclass
-class Work:
-    txn: Transaction
-    session: AsyncSession
-
-
-async def bill(message: Message[Order], work: Work) -> None:
+async def bill(message: Message[Order], session: AsyncSession) -> None:
     """Store the invoice for an order; the message is acknowledged by the same COMMIT."""
     order = message.content
-    work.session.add(InvoiceRow(order_id=order.id, cents=order.cents))
+    session.add(InvoiceRow(order_id=order.id, cents=order.cents))
 
 
 @asynccontextmanager
@@ -103,8 +91,9 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             client.producer("orders", serializer=ORDERS) as producer,
             client.consumer("orders", "billing", type="shared", start="earliest", serializer=ORDERS) as consumer,
         ):
-            app.state.service = service = Service(engine, client, producer)
-            app.state.worker = worker = asyncio.create_task(consumer.run(bill, transaction=service.work))
+            sessions = async_sessionmaker(engine)
+            app.state.service = Service(sessions, client, producer)
+            app.state.worker = worker = asyncio.create_task(consumer.run(bill, commit_with=sessions))
             yield
             consumer.stop()
             await worker
