@@ -21,8 +21,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -124,24 +124,18 @@ async def begin() -> None:
 async def work_ours(url: str, work: Work, progress: Progress) -> None:
     pool = await asyncpg.create_pool(url, min_size=work.handlers, max_size=work.handlers) if work.has_rows else None
 
-    @asynccontextmanager
-    async def own_rows() -> AsyncIterator[Paying]:
-        assert pool is not None
-        async with pool.acquire() as connection, client.transaction(commit_with=connection) as txn:
-            yield Paying(txn, connection)
-
     async with txnframework.open(stores(url)) as client, client.producer("paid") as paid:
         await begin()
         async with client.consumer("orders", "charging", type="shared", start="earliest") as orders:
             if pool is not None:
 
-                async def pay(message: txnframework.Message[bytes], paying: Paying) -> None:
+                async def pay(message: txnframework.Message[bytes], connection: Any) -> Any:
                     read = json.loads(message.value)
-                    await paying.connection.execute(PAY, read["id"], read["cents"])
-                    await paid.send(message.value, key=message.key, txn=paying.txn)
+                    await connection.execute(PAY, read["id"], read["cents"])
                     progress.handled += 1
+                    return paid.outgoing(message.value, key=message.key)
 
-                await orders.run(pay, transaction=own_rows, concurrency=work.handlers)
+                await orders.run(pay, commit_with=pool.acquire, concurrency=work.handlers)
             elif work.batch > 1:
 
                 async def forward_all(messages: tuple[txnframework.Message[bytes], ...]) -> list[Any]:
@@ -156,13 +150,6 @@ async def work_ours(url: str, work: Work, progress: Progress) -> None:
                     return paid.outgoing(message.value, key=message.key)
 
                 await orders.run(forward, concurrency=work.handlers)
-
-
-class Paying(NamedTuple):
-    """What a handler with own rows gets."""
-
-    txn: txnframework.Transaction
-    connection: Any
 
 
 async def work_skip_locked(url: str, work: Work, progress: Progress) -> None:

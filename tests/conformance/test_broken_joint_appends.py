@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from txnframework.errors import SequenceStored
 from txnframework.model import Batch, JointAppend, JointAppended
 from txnframework.testing import LedgerStoreSuite
 from txnframework.testing._suites._base import run_test
@@ -40,17 +39,6 @@ async def records_last(store: Any, request: Any) -> Any:
     return await _in_steps(store, request, records_first=False)
 
 
-async def without_duplicates(store: Any, request: Any) -> Any:
-    """Append what is not stored already, as ``append`` does."""
-    for append in request.appends:
-        for entry in append.entries:
-            try:
-                await whole(store, replace(request, appends=(replace(append, entries=(entry,)),), batch=Batch()))
-            except SequenceStored:
-                continue
-    return await whole(store, replace(request, appends=()))
-
-
 async def without_the_ranges(store: Any, request: Any) -> Any:
     return await whole(store, replace(request, vacant=()))
 
@@ -78,7 +66,6 @@ BROKEN = [
     (records_last, "test_one_record_refuses_everything"),
     (records_last, "test_one_of_many_that_compete"),
     (records_last, "test_concurrent_steps"),
-    (without_duplicates, "test_one_duplicate_refuses_everything"),
     (without_the_ranges, "test_a_range_that_is_not_vacant"),
     (looking_first, "test_ranges_that_are_taken_in_a_race"),
     (without_branches, "test_it_is_as_an_append"),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import msgspec
 import pytest
 
-from txnframework.errors import InvalidTransactionState, OutcomeUnknown
-from txnframework.interfaces import IPendingAckStore, ITransactionBuffer, ITransactionCoordinator
+from txnframework.errors import InvalidTransactionState, LedgerSealed, OutcomeUnknown, TxnFrameworkError
+from txnframework.interfaces import IDatabaseTransaction, IPendingAckStore, ITransactionBuffer, ITransactionCoordinator
 from txnframework.model import AckRequest, Begin, Position, State, TxnID
 from txnframework.model.colocated import JointAppend, JointAppended
 from txnframework.model.joint import JointAck, JointCommit, JointCommitted
@@ -55,8 +56,10 @@ class _Changing(MetadataCoordinator):
         change = self.changed
 
         class Changed(ForwardingProxy):
-            async def append_jointly(self, request: JointAppend) -> JointAppended:
-                done: JointAppended = await self._behind.append_jointly(change(request))
+            async def append_jointly(
+                self, request: JointAppend, transaction: IDatabaseTransaction | None = None
+            ) -> JointAppended:
+                done: JointAppended = await self._behind.append_jointly(change(request), transaction)
                 return done
 
         self._joint_ledgers = None if self._joint_ledgers is None else Changed(self._joint_ledgers)
@@ -84,27 +87,33 @@ class OverwritesCursors(_Changing):
 class CommitsInTwoWrites(MetadataCoordinator):
     """Moves the cursors first."""
 
-    async def commit_jointly(self, request: JointCommit) -> JointCommitted:
+    async def commit_jointly(
+        self, request: JointCommit, transaction: IDatabaseTransaction | None = None
+    ) -> JointCommitted:
         await self._store.put(request.acks[0].move.put)
-        done = await super().commit_jointly(msgspec.structs.replace(request, acks=()))
+        done = await super().commit_jointly(msgspec.structs.replace(request, acks=()), transaction)
         return JointCommitted(done.positions, (Record(request.acks[0].move.put.key, b"", 1),))
 
 
 class AppendsFirst(MetadataCoordinator):
     """Appends the entries in a step of their own."""
 
-    async def commit_jointly(self, request: JointCommit) -> JointCommitted:
+    async def commit_jointly(
+        self, request: JointCommit, transaction: IDatabaseTransaction | None = None
+    ) -> JointCommitted:
         assert self._joint_ledgers is not None
         await self._joint_ledgers.append_jointly(JointAppend(request.appends))
-        return await super().commit_jointly(request)
+        return await super().commit_jointly(request, transaction)
 
 
 class FailsOnLostReplies(MetadataCoordinator):
     """Says that a transaction was aborted when a reply is lost, and makes sure of nothing."""
 
-    async def commit_jointly(self, request: JointCommit) -> JointCommitted:
+    async def commit_jointly(
+        self, request: JointCommit, transaction: IDatabaseTransaction | None = None
+    ) -> JointCommitted:
         try:
-            return await super().commit_jointly(request)
+            return await super().commit_jointly(request, transaction)
         except OutcomeUnknown:
             raise InvalidTransactionState(request.transactions[0].txn_id, State.ABORTED, "no reply came") from None
 
@@ -112,11 +121,13 @@ class FailsOnLostReplies(MetadataCoordinator):
 class PutsNoFence(MetadataCoordinator):
     """Takes a missing header for an aborted transaction."""
 
-    async def commit_jointly(self, request: JointCommit) -> JointCommitted:
+    async def commit_jointly(
+        self, request: JointCommit, transaction: IDatabaseTransaction | None = None
+    ) -> JointCommitted:
         assert self._joint_ledgers is not None
         self._store, store = _WithoutPuts(self._store), self._store
         try:
-            return await super().commit_jointly(request)
+            return await super().commit_jointly(request, transaction)
         finally:
             self._store = store
 
@@ -137,8 +148,10 @@ class FencesAtAnyTime(MetadataCoordinator):
 class DoubtsEverything(MetadataCoordinator):
     """Raises OutcomeUnknown for a lost reply, without asking for the header."""
 
-    async def commit_jointly(self, request: JointCommit) -> JointCommitted:
-        done = await super().commit_jointly(request)
+    async def commit_jointly(
+        self, request: JointCommit, transaction: IDatabaseTransaction | None = None
+    ) -> JointCommitted:
+        done = await super().commit_jointly(request, transaction)
         if done.positions is None:
             raise OutcomeUnknown("the reply was lost")
         return done
@@ -147,9 +160,98 @@ class DoubtsEverything(MetadataCoordinator):
 class ForgetsTheEntries(MetadataCoordinator):
     """Stores a committed transaction without its entries."""
 
-    async def commit_jointly(self, request: JointCommit) -> JointCommitted:
-        await super().commit_jointly(msgspec.structs.replace(request, appends=()))
+    async def commit_jointly(
+        self, request: JointCommit, transaction: IDatabaseTransaction | None = None
+    ) -> JointCommitted:
+        await super().commit_jointly(msgspec.structs.replace(request, appends=()), transaction)
         return JointCommitted(tuple((EARLIEST,) * len(one.entries) for one in request.appends), ())
+
+
+class StepsBesideTheRows(MetadataCoordinator):
+    """Makes the step by the store's own connection, and then commits the rows."""
+
+    async def commit_jointly(
+        self, request: JointCommit, transaction: IDatabaseTransaction | None = None
+    ) -> JointCommitted:
+        assert self._joint_ledgers is not None
+        if transaction is None:
+            return await super().commit_jointly(request)
+        kept, self._joint_ledgers = self._joint_ledgers, self._joint_ledgers._behind  # type: ignore[attr-defined]
+        try:
+            done = await super().commit_jointly(request)
+        finally:
+            self._joint_ledgers = kept
+        await transaction.commit()
+        return done
+
+
+class LeavesTheCommit(MetadataCoordinator):
+    """Leaves the COMMIT to its caller."""
+
+    async def commit_jointly(
+        self, request: JointCommit, transaction: IDatabaseTransaction | None = None
+    ) -> JointCommitted:
+        return await super().commit_jointly(request, None if transaction is None else _Changed(transaction, "commit"))
+
+
+class HoldsTheConnection(MetadataCoordinator):
+    """Does not roll back after a lost reply."""
+
+    async def commit_jointly(
+        self, request: JointCommit, transaction: IDatabaseTransaction | None = None
+    ) -> JointCommitted:
+        return await super().commit_jointly(request, None if transaction is None else _Changed(transaction, "rollback"))
+
+
+class CommitsRowsWithoutTheStep(MetadataCoordinator):
+    """Commits the rows although the step is refused."""
+
+    async def commit_jointly(
+        self, request: JointCommit, transaction: IDatabaseTransaction | None = None
+    ) -> JointCommitted:
+        try:
+            return await super().commit_jointly(request, transaction)
+        except LedgerSealed:
+            assert transaction is not None
+            await transaction.commit()
+            raise
+
+
+class HidesTheDriver(MetadataCoordinator):
+    """Raises an error of its own for one of the driver."""
+
+    async def commit_jointly(
+        self, request: JointCommit, transaction: IDatabaseTransaction | None = None
+    ) -> JointCommitted:
+        try:
+            return await super().commit_jointly(request, transaction)
+        except TxnFrameworkError:
+            raise
+        except Exception as error:
+            raise OutcomeUnknown(str(error)) from error
+
+
+class JoinsAnything(MetadataCoordinator):
+    """Joins whatever it is given."""
+
+    async def join_connection(self, connection: object) -> IDatabaseTransaction:
+        return cast(IDatabaseTransaction, connection)
+
+
+class _Changed(ForwardingProxy):
+    """A transaction that does nothing when it is asked for this."""
+
+    def __init__(self, behind: object, left_out: str) -> None:
+        super().__init__(behind)
+        self._left_out = left_out
+
+    async def commit(self) -> None:
+        if self._left_out != "commit":
+            await self._behind.commit()
+
+    async def rollback(self) -> None:
+        if self._left_out != "rollback":
+            await self._behind.rollback()
 
 
 # -- buffers and pending acknowledgments --------------------------------------------------------------
@@ -192,6 +294,16 @@ COORDINATORS: list[tuple[type[MetadataCoordinator], str]] = [
     (FencesAtAnyTime, "test_a_reply_that_is_lost_too_late"),
     (DoubtsEverything, "test_a_lost_reply"),
     (ForgetsTheEntries, "test_forgotten_transactions_stay_committed"),
+    (StepsBesideTheRows, "test_a_step_with_rows"),
+    (LeavesTheCommit, "test_a_step_with_rows"),
+    (LeavesTheCommit, "test_acknowledgments_with_rows"),
+    (HoldsTheConnection, "test_a_lost_commit_with_rows"),
+    (DoubtsEverything, "test_a_lost_commit_with_rows"),
+    (PutsNoFence, "test_a_late_commit_with_rows"),
+    (FailsOnLostReplies, "test_a_commit_with_rows_and_no_store"),
+    (CommitsRowsWithoutTheStep, "test_a_step_with_rows_that_is_refused"),
+    (HidesTheDriver, "test_a_commit_with_rows_that_fails"),
+    (JoinsAnything, "test_what_a_step_cannot_join"),
 ]
 BUFFERS: list[tuple[type[MetadataBuffer], str]] = [
     (SeesTheFuture, "test_entries_are_behind_what_was_seen"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -11,7 +11,7 @@ from zope.interface import implementer
 
 import txnframework.blocking
 from txnframework.interfaces import IDatabaseTransaction
-from txnframework.model import Batch, Key, Put, State
+from txnframework.model import Batch, JointAppended, Key, Put, State
 from txnframework.runtime.calling_thread import in_calling_thread
 from txnframework_memory import MemoryMetadataStore
 
@@ -46,16 +46,26 @@ class ThreadBoundTransaction:
         self.store = store
         self.connection = connection
         self.write: Put | None = None
+        self.apply: Callable[[], object] | None = None
 
     async def put(self, write: Put) -> int:
         await in_calling_thread(lambda: self.connection.call("put"))
         self.write = write
         return 1
 
+    async def step(self, _: Batch, examine: Callable[[], JointAppended], apply: Callable[[], object]) -> JointAppended:
+        """Keep a step of the store in memory for the COMMIT."""
+        await in_calling_thread(lambda: self.connection.call("step"))
+        self.apply = apply
+        return examine()
+
     async def commit(self) -> None:
         await in_calling_thread(lambda: self.connection.call("commit"))
-        assert self.write is not None
-        await self.store.apply(Batch(puts=(self.write,)))
+        if self.apply is not None:
+            self.apply()
+        else:
+            assert self.write is not None
+            await self.store.apply(Batch(puts=(self.write,)))
         self.connection.committed = True
 
     async def rollback(self) -> None:
@@ -71,7 +81,13 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[txnframework.blocking.Cl
         await in_calling_thread(lambda: connection.call("join"))
         return ThreadBoundTransaction(self, connection)
 
+    async def join_for_a_step(self: MemoryMetadataStore, connection: object) -> ThreadBoundTransaction:
+        assert isinstance(connection, ThreadBound)
+        await in_calling_thread(lambda: connection.call("join"))
+        return ThreadBoundTransaction(self, connection)
+
     monkeypatch.setattr(MemoryMetadataStore, "join_transaction", join)
+    monkeypatch.setattr(MemoryMetadataStore, "join_connection", join_for_a_step)
     url = "memory://blocking-own-rows"
     with txnframework.blocking.open({"metadata": {"url": url}, "ledger": {"url": url}}) as opened:
         opened.create_topic(TOPIC, exist_ok=True)
@@ -117,3 +133,13 @@ def test_an_interrupt_within_a_call(client: txnframework.blocking.Client, name: 
     if name != "join":
         assert connection.calls[-1] == "rollback"
     assert client.outcome(transaction.id) is State.ABORTED
+
+
+def test_a_step_uses_the_connection_in_its_thread(client: txnframework.blocking.Client) -> None:
+    """``transact`` joins, makes the step and commits in the thread of its caller."""
+    with client.producer(TOPIC) as producer:
+        connection = ThreadBound()
+        (sent,) = client.transact(producer.outgoing(b"order"), commit_with=connection)
+        assert connection.calls == ["join", "step", "commit"]
+        assert connection.committed
+        assert client.last_message(TOPIC) == sent

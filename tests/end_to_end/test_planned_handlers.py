@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from txnframework import Client, Consumer, DeadLetter, Message, PlannedSend, Producer, Transaction
-from txnframework.client._handlers import attempts
+from txnframework.client._handlers import shared_commits
 from txnframework.errors import InvalidInput, OutcomeUnknown, TransactionConflict, TxnFrameworkError, Unavailable
 from txnframework.model.ids import TxnID
 from txnframework.testing import MemoryStores
@@ -148,7 +148,7 @@ def test_a_message_that_another_transaction_acknowledged(
     stores: Stores, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """What was returned is not sent, and later messages wait; after the other was aborted, each is handled in order."""
-    transact = attempts.transact_planned
+    transact = shared_commits.transact_planned
     refused = asyncio.Event()
 
     async def note_conflict(*arguments: Any) -> object:
@@ -158,7 +158,7 @@ def test_a_message_that_another_transaction_acknowledged(
             refused.set()
             raise
 
-    monkeypatch.setattr(attempts, "transact_planned", note_conflict)
+    monkeypatch.setattr(shared_commits, "transact_planned", note_conflict)
 
     async def work() -> None:
         async with stores.open() as client:
@@ -191,7 +191,7 @@ def test_a_message_that_another_transaction_acknowledged(
 @pytest.mark.parametrize("carried_out", [False, True], ids=["refused", "carried out"])
 def test_a_commit_without_an_answer(stores: Stores, monkeypatch: pytest.MonkeyPatch, carried_out: bool) -> None:
     """The handler is called again only if nothing took effect, and no delivery counts."""
-    transact = attempts.transact_planned
+    transact = shared_commits.transact_planned
     errors = 0
 
     async def fail_once(*arguments: Any) -> object:
@@ -217,7 +217,7 @@ def test_a_commit_without_an_answer(stores: Stores, monkeypatch: pytest.MonkeyPa
                     return invoices.outgoing(order.value)
 
                 with monkeypatch.context() as patches:
-                    patches.setattr(attempts, "transact_planned", fail_once)
+                    patches.setattr(shared_commits, "transact_planned", fail_once)
                     await consumer.run(bill)
                 assert await lag(client) == 0
             assert calls == [(b"a1", 0)] * (1 if carried_out else 2) + [(b"a2", 0)]
@@ -415,7 +415,7 @@ def test_a_step_whose_reply_is_lost(
     txn_stores: MemoryStores, monkeypatch: pytest.MonkeyPatch, is_stored: bool, kind: str
 ) -> None:
     """A message is not handled again if the step was stored. Later ones of its key wait until that is known."""
-    transact = attempts.transact_planned
+    transact = shared_commits.transact_planned
     failed = asyncio.Event()
 
     async def note_failure(*arguments: Any) -> object:
@@ -425,7 +425,7 @@ def test_a_step_whose_reply_is_lost(
             failed.set()
             raise
 
-    monkeypatch.setattr(attempts, "transact_planned", note_failure)
+    monkeypatch.setattr(shared_commits, "transact_planned", note_failure)
 
     async def work() -> None:
         async with txn_stores.open() as client:

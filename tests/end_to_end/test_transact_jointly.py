@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
+from intercepted_stores import STEP, Connection, Intercepted, steps_for
 
 from txnframework import Client, Consumer, Message, Producer
 from txnframework.errors import Closed, OutcomeUnknown, ReceiveTimeout, Unavailable
-from txnframework.interfaces import IJointCoordinator, ILedgerStore, IMetadataStore
+from txnframework.interfaces import ITransactionCoordinator
 from txnframework.model import TopicName
 from txnframework.plugin import PluginRegistry
-from txnframework.runtime.proxy import ForwardingProxy
-from txnframework.testing.connection import StoreConnection, intercept_calls
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -23,76 +21,7 @@ pytestmark = [pytest.mark.metadata_family, pytest.mark.one_server]
 
 SOON_MS = 60_000
 QUICK: dict[str, object] = {"retries_max": 2, "retry_delay_ms": 1, "retry_delay_ms_max": 1}
-STEP = "append_jointly"
 READS = ("tail", "read")
-R = TypeVar("R")
-
-
-async def _nothing(_: str) -> None:
-    """Do nothing around a call."""
-
-
-class Connection(StoreConnection):
-    """The connection of all clients of a test: ``names`` has the calls, which ``before`` and ``after`` may disturb."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-        self.before: Callable[[str], Awaitable[None]] = _nothing
-        self.after: Callable[[str], Awaitable[None]] = _nothing
-
-    async def step(self, name: str, call: Callable[[], Awaitable[R]], arguments: tuple[Any, ...] = ()) -> R:
-        """Make one call of a store."""
-        await self.before(name)
-        answer = await super().step(name, call, arguments)
-        self.names.append(name)
-        await self.after(name)
-        return answer
-
-    def once_before_the_step(self, work: Callable[[], Awaitable[object]]) -> None:
-        """Do something just before the next step is made."""
-
-        async def before(name: str) -> None:
-            if name == STEP:
-                self.before = _nothing
-                await work()
-
-        self.before = before
-
-    def lose_the_step(self, then_refused: tuple[str, ...] = (), times: int = 0) -> None:
-        """Lose the reply of the next step; then refuse so many calls of these names."""
-
-        async def before(name: str) -> None:
-            nonlocal times
-            if self.after is _nothing and name in then_refused and times:
-                times -= 1
-                raise Unavailable(f"{name} was refused by the test")
-
-        async def after(name: str) -> None:
-            if name == STEP:
-                self.after = _nothing
-                raise OutcomeUnknown("the reply was lost by the test")
-
-        self.before, self.after = before, after
-
-    def restore(self) -> None:
-        """Let all calls pass."""
-        super().restore()
-        self.before = self.after = _nothing
-
-
-class Intercepted(ForwardingProxy):
-    """Plugins whose stores are behind a connection."""
-
-    def __init__(self, behind: PluginRegistry, connection: Connection) -> None:
-        super().__init__(behind)
-        self._connection = connection
-
-    async def open(self, provider: Any, context: Any) -> Any:
-        """Open an object; if it is a store, return it behind the connection."""
-        opened = await self._behind.open(provider, context)
-        is_store = IMetadataStore.providedBy(opened) or ILedgerStore.providedBy(opened)
-        return intercept_calls(opened, self._connection) if is_store else opened
 
 
 @pytest.fixture
@@ -101,12 +30,6 @@ def connection(stores: Stores) -> Connection:
     connection = Connection()
     stores.registry = cast(PluginRegistry, Intercepted(stores.registry, connection))
     return connection
-
-
-async def steps_for(client: Client) -> int:
-    """Return how many joint steps a transaction makes: one where the stores can, otherwise none."""
-    coordinator = IJointCoordinator(await client.host.coordinator(), None)
-    return int(coordinator is not None)
 
 
 async def opened(client: Client, *orders: bytes) -> tuple[Producer, Producer, Consumer, list[Message]]:
@@ -370,7 +293,7 @@ def test_messages_of_one_producer_go_together(stores: Stores, connection: Connec
     stores.run(work())
 
 
-def test_a_producer_that_is_closed_before_the_step(stores: Stores, connection: Connection) -> None:
+def test_a_producer_that_is_closed_before_the_step(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that was about to begin when its producer was closed sends nothing."""
 
     async def work() -> None:
@@ -381,12 +304,14 @@ def test_a_producer_that_is_closed_before_the_step(stores: Stores, connection: C
             invoices = await client.producer("invoices")
             reached, go = asyncio.Event(), asyncio.Event()
 
-            async def before(_: str) -> None:
-                if asyncio.current_task() is call:
-                    reached.set()
-                    await go.wait()
+            find = client.host.coordinator
 
-            connection.before = before
+            async def find_later(*place: str) -> ITransactionCoordinator:
+                reached.set()
+                await go.wait()
+                return await find(*place)
+
+            monkeypatch.setattr(client.host, "coordinator", find_later)
             call = asyncio.ensure_future(client.transact(invoices.outgoing(b"never")))
             await reached.wait()
             await invoices.close()

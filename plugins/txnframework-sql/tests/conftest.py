@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))  # for what several of these tests have in common
+
 Start = Callable[..., "subprocess.Popen[str]"]
 
 

@@ -84,7 +84,7 @@ async def join(url: str) -> None:
 
     async def write() -> None:
         for number in following:
-            entry = Append(b"%d" % number, sequence=ProducerSequence(f"p{number}", 1, 1))
+            entry = Append(b"%d" % number)
             appends = []
             for ledger in ledgers:
                 assert IColocatedLedger.providedBy(ledger)

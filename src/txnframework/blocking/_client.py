@@ -79,10 +79,20 @@ class Client:
         return Transaction(self._loop, self._loop.run(make()))
 
     def transact(
-        self, *operations: PlannedSend | PlannedAck, timeout_ms: int | None = None, principal: str = ""
+        self,
+        *operations: PlannedSend | PlannedAck,
+        timeout_ms: int | None = None,
+        principal: str = "",
+        commit_with: object | None = None,
     ) -> tuple[MessageID, ...]:
-        """Begin a transaction, perform these operations in it, and commit; return the ids of the messages, in order."""
-        return self._loop.run(self._client.transact(*operations, timeout_ms=timeout_ms, principal=principal))
+        """
+        Begin a transaction, perform these operations in it, and commit; return the ids of the messages, in order.
+
+        :param commit_with: a connection of a driver that blocks, or a session of one. It is used only in this thread.
+        """
+        return self._loop.run(
+            self._client.transact(*operations, timeout_ms=timeout_ms, principal=principal, commit_with=commit_with)
+        )
 
     def join(self, txn_id: TxnID | str, *, principal: str = "") -> JoinedTransaction:
         """Take part in a transaction of another process, under a random branch."""

@@ -35,7 +35,7 @@ from txnframework.broker.inspection import (
     SubscriptionPosition,
     TopicDescription,
 )
-from txnframework.broker.joint_steps import JOINT_REFUSALS, WaitingTransaction
+from txnframework.broker.joint_steps import JOINT_REFUSALS, StepWithRowsRefused, WaitingTransaction
 from txnframework.broker.lease_names import dispatching_lease, dispatching_leases
 from txnframework.broker.observers import Superseded, observing
 from txnframework.broker.probes import StoreProbe, probe_stores
@@ -123,6 +123,7 @@ __all__ = [
     "SizedPosition",
     "Start",
     "StatusReport",
+    "StepWithRowsRefused",
     "StoreProbe",
     "StoredCursor",
     "SubscriptionDescription",

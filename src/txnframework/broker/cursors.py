@@ -117,7 +117,10 @@ class StoredCursor:
 
         No cursor is created.
         """
-        record = self._known = await self._store.get(self._key)
+        before = self._known
+        record = await self._store.get(self._key)
+        if self._known is before:  # otherwise this record may be older than what was written meanwhile
+            self._known = record
         return None if record is None else _decoded(record)
 
     async def plan(self, incarnation: int, parts: tuple[BranchAcks, ...]) -> CursorMove | None:

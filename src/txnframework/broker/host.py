@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import Iterable
+from contextlib import AsyncExitStack, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -32,10 +33,17 @@ from txnframework.broker.status import HangingTransactions, StoreStatus
 from txnframework.broker.stores import HostContext, open_stores, verify_store_pair
 from txnframework.broker.topics.migration import TopicMigrations
 from txnframework.broker.topics.topics import Topics
+from txnframework.broker.used_connections import UsedConnections
 from txnframework.config import Config, redact_url
 from txnframework.environment import Environment, SystemEnvironment
-from txnframework.errors import Closed, TransactionDomainMismatch
-from txnframework.interfaces import IObserver, ITransactionCoordinator
+from txnframework.errors import Closed, TransactionDomainMismatch, Unavailable
+from txnframework.interfaces import (
+    ICoCommitCoordinator,
+    ICoCommitStore,
+    IJointBuffer,
+    IObserver,
+    ITransactionCoordinator,
+)
 from txnframework.model.ids import TxnID
 from txnframework.model.layout import from_record
 from txnframework.model.names import TRANSACTION_DOMAINS, TopicName, topic_of
@@ -134,6 +142,8 @@ class Host:
         """The transactions that began or ended here."""
         self.joint_steps = JointSteps(context.observer)
         """Commits transactions whose operations are all known, several in a step."""
+        self.connections = UsedConnections()
+        """The connections of the application that open transactions commit with."""
         self.sessions = Sessions(
             metadata,
             environment,
@@ -308,6 +318,23 @@ class Host:
         """Return the coordinator of a topic or segment; None if it is served without transactions."""
         plugins = self._opener.plugins_of(name)
         return None if isinstance(plugins, NoPlugins) else await self._coordinator(plugins.coordinator.name)
+
+    async def prepare_rows(self, name: str, segments: Iterable[str] = ()) -> None:
+        """
+        Read and reserve what a step of a topic needs, if the store can do neither once an application has written rows.
+
+        :param segments: those to which messages are sent.
+        """
+        if not ICoCommitStore.providedBy(self.metadata) or not self.metadata.has_one_writer:
+            return
+        coordinator = await self._coordinator_of(name)
+        if ICoCommitCoordinator.providedBy(coordinator):
+            with suppress(Unavailable):  # a transaction tries again
+                await coordinator.prepare()
+        for segment in segments:
+            buffer = (await self.segment(segment)).buffer
+            if IJointBuffer.providedBy(buffer):
+                await buffer.tail_seen()
 
     async def _release_segment(self, name: str, upto_ledger_id: int | None) -> None:
         """Close a deleted segment, and remove its compacted copies up to one ledger."""

@@ -16,7 +16,7 @@ from txnframework.errors import (
     TxnFrameworkError,
     Unavailable,
 )
-from txnframework.interfaces import IJointCoordinator, IJointPendingAcks, IObserver
+from txnframework.interfaces import IDatabaseTransaction, IJointCoordinator, IJointPendingAcks, IObserver
 from txnframework.model.acks import AckRequest
 from txnframework.model.colocated import LedgerAppend
 from txnframework.model.joint import JointAck, JointCommit, JointTransaction
@@ -33,6 +33,18 @@ JOINT_REFUSALS = (Conflict, NotFound, Unavailable, InvalidInput)
 _GROUP_BYTES_MAX = 1 << 20
 _TRANSACTION_BYTES = 1_000
 """About what a transaction adds to a step besides the data of its entries."""
+
+
+class StepWithRowsRefused(Superseded):
+    """
+    A step with rows was refused; ``error`` says why. Nothing is written, now or later, and the rows can be gone.
+
+    So no other steps may follow on the connection: they would take effect without the rows.
+    """
+
+    def __init__(self, error: TxnFrameworkError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 @dataclass(eq=False, slots=True)
@@ -77,16 +89,20 @@ class JointSteps:
             ),
         )
 
-    async def commit(self, transaction: WaitingTransaction) -> None:
+    async def commit(self, transaction: WaitingTransaction, rows: IDatabaseTransaction | None = None) -> None:
         """
-        Commit a transaction, and set its positions.
+        Commit a transaction, and set its positions. With ``rows`` of an application, it is a step by itself.
 
         :raises Superseded: the transaction cannot be one step; nothing was written.
+        :raises StepWithRowsRefused: the step was refused; nothing was written.
         :raises TxnFrameworkError: as ``IJointCoordinator.commit_jointly``.
         """
         # Reported here and not by the step, which runs in the context of one of its callers.
         with _observing(self._observer, transaction):
-            await self._groups.add(transaction)
+            if rows is None:
+                await self._groups.add(transaction)
+            else:
+                await _commit((transaction,), rows)
 
     async def close(self) -> None:
         """Stop; a step that is under way has an unknown outcome."""
@@ -134,7 +150,7 @@ def _observing(observer: IObserver | None, waiting: WaitingTransaction) -> Itera
     ending.ends(SUCCEEDED)
 
 
-async def _commit(waiting: Sequence[WaitingTransaction]) -> None:
+async def _commit(waiting: Sequence[WaitingTransaction], rows: IDatabaseTransaction | None = None) -> None:
     """Plan the moves of all cursors, make the step, and end the plans, whatever came of it."""
     plans: list[tuple[IJointPendingAcks, JointAck]] = []
     cursors: Sequence[Record | None] | None = None
@@ -150,7 +166,13 @@ async def _commit(waiting: Sequence[WaitingTransaction]) -> None:
             plans.append((store, planned))
         transactions = tuple([one.transaction for one in waiting])
         acks = tuple([planned for _, planned in plans])
-        done = await waiting[0].coordinator.commit_jointly(JointCommit(transactions, _joined(waiting), acks))
+        request = JointCommit(transactions, _joined(waiting), acks)
+        try:
+            done = await waiting[0].coordinator.commit_jointly(request, rows)
+        except JOINT_REFUSALS as error:
+            if rows is None:
+                raise
+            raise StepWithRowsRefused(error) from error
         cursors = done.cursors
     finally:
         await _finish(plans, cursors)

@@ -40,6 +40,9 @@ class TopicFacts:
     settled_families: tuple[str, ...]
 
 
+_PLACES_MAX = 1_000
+
+
 class SegmentOpener:
     """Opens segments and subscriptions of one host; ``coordinator`` returns a coordinator by name, opened if needed."""
 
@@ -48,6 +51,8 @@ class SegmentOpener:
         self._coordinator = coordinator
         self._layouts = StoredLayouts(context.metadata)
         self._histories = Histories(context.metadata)
+        # By namespace and domain; looked up for each transaction.
+        self._plugins: dict[tuple[str, str], DomainPlugins | NoPlugins] = {}
 
     def plugins_of(self, name: str) -> DomainPlugins | NoPlugins:
         """
@@ -58,9 +63,13 @@ class SegmentOpener:
         :raises UnknownPlugin: only some of the domain's plugins are installed.
         """
         topic = topic_of(name)
-        return plugins_of(
-            self._context.config.domain(f"{topic.tenant}/{topic.namespace}", topic.domain), self._context.registry
-        )
+        place = f"{topic.tenant}/{topic.namespace}", topic.domain
+        found = self._plugins.get(place)
+        if found is None:
+            found = plugins_of(self._context.config.domain(*place), self._context.registry)
+            if len(self._plugins) < _PLACES_MAX:
+                self._plugins[place] = found
+        return found
 
     def stores_outside_segment(self, name: str) -> bool:
         """

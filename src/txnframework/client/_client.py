@@ -295,6 +295,7 @@ class Client(
             # A topic that has migrated is followed from the beginning.
             consumer = new(tuple(dict.fromkeys([await self.host.topics.current_name(one) for one in targets])))
             await consumer.join()
+            await self.host.prepare_rows(str(targets[0].topic))
             return consumer
 
         async def subscribe_and_join() -> Consumer[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -17,7 +17,7 @@ from txnframework.interfaces import ICoCommitCoordinator, IDatabaseTransaction, 
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.transactions import Action, Begin, End, State
 from txnframework.model.transactions import Transaction as Begun
-from txnframework.runtime.tasks import start_task
+from txnframework.runtime.tasks import ended, start_task
 
 
 class CoCommitTransaction(Transaction):
@@ -26,8 +26,6 @@ class CoCommitTransaction(Transaction):
 
     No call returns while the connection is still in use, also not for a cancelled caller: the connection belongs to the
     application again as soon as this object is done with it.
-
-    :param in_use: the connections of open transactions of this client, by ``id``.
     """
 
     def __init__(
@@ -38,11 +36,9 @@ class CoCommitTransaction(Transaction):
         place: tuple[str, str],
         outlives_client: bool,
         connection: object,
-        in_use: dict[int, object],
     ) -> None:
         super().__init__(host, retry, request, place, outlives_client)
         self._connection = connection
-        self._in_use = in_use
         self._free = asyncio.Event()
         self._joined: IDatabaseTransaction | None = None
         self._commit_begun = False
@@ -55,9 +51,7 @@ class CoCommitTransaction(Transaction):
 
         :raises InvalidInput: the connection cannot be joined, or belongs to another open transaction of this client.
         """
-        if id(self._connection) in self._in_use:
-            raise InvalidInput("the connection of commit_with belongs to another open transaction; end that one first")
-        self._in_use[id(self._connection)] = self._connection
+        self._host.connections.take(self._connection)
         try:
             # The header is written first, so that every snapshot of the database transaction contains it.
             await super().begin()
@@ -110,11 +104,11 @@ class CoCommitTransaction(Transaction):
             yield branch
 
     async def _begin(self, coordinator: ITransactionCoordinator) -> Begun:
-        _co_commits(coordinator)
+        co_commits(coordinator)
         return await super()._begin(coordinator)
 
     async def _join(self) -> None:
-        coordinator = _co_commits(self._coordinator)
+        coordinator = co_commits(self._coordinator)
         # Not retried: the store has just answered, and a connection of the application that is lost stays lost.
         self._joined = await coordinator.join_transaction(self.id, self._connection)
 
@@ -144,10 +138,10 @@ class CoCommitTransaction(Transaction):
 
     async def _commit_both(self, end: End) -> None:
         """Send the COMMIT, once; afterwards the connection is free, whatever happened."""
-        joined, coordinator = self._joined, _co_commits(self._coordinator)
+        joined, coordinator = self._joined, co_commits(self._coordinator)
         assert joined is not None, "it was joined by begin"
         try:
-            ended = await coordinator.end_with(end, joined)
+            done = await coordinator.end_with(end, joined)
         except InvalidTransactionState as error:
             await self._roll_back()
             self._ended(end.txn_id, error.actual)
@@ -164,7 +158,7 @@ class CoCommitTransaction(Transaction):
         finally:
             self._joined = None
             self._release()
-        self._ended_by(end, ended.state)
+        self._ended_by(end, done.state)
 
     def _settle(self, txn_id: TxnID) -> None:
         if self._state is State.COMMITTED:
@@ -178,7 +172,7 @@ class CoCommitTransaction(Transaction):
 
         An abort succeeds only if the COMMIT was not carried out and never will be.
         """
-        coordinator = _co_commits(self._coordinator)
+        coordinator = co_commits(self._coordinator)
         try:
             await self._retry.run(partial(coordinator.end, self._abort_request()))
         except InvalidTransactionState:
@@ -214,9 +208,7 @@ class CoCommitTransaction(Transaction):
             await self._host.steps.end_of(step, (self.id,))
         except asyncio.CancelledError:
             free = start_task(self._free.wait())
-            while not step.done() and not free.done():
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait({step, free}, return_when=asyncio.FIRST_COMPLETED)
+            await ended(step, free)
             free.cancel()
             raise
 
@@ -229,11 +221,11 @@ class CoCommitTransaction(Transaction):
             self._release()
 
     def _release(self) -> None:
-        self._in_use.pop(id(self._connection), None)
+        self._host.connections.give_back(self._connection)
         self._free.set()
 
 
-def _co_commits(coordinator: ITransactionCoordinator | None) -> ICoCommitCoordinator:
+def co_commits(coordinator: ITransactionCoordinator | None) -> ICoCommitCoordinator:
     """
     Return the coordinator as one that commits together with rows.
 

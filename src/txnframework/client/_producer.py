@@ -196,4 +196,5 @@ async def open_producer(
     layout = await host.topics.finish_changes(target.topic)
     if isinstance(target, SegmentName):
         layout.segment_of(target)
+    await host.prepare_rows(str(layout.topic), [str(layout.name_of(one.id)) for one in layout.active()])
     return Producer(host, retry, target, layout, name, serializer, stop_after_failure)

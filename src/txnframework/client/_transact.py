@@ -31,14 +31,20 @@ async def transact_planned(
     :param transaction: returns the block of a transaction that begins as ``request`` says, for its domain and
         namespace.
     """
-    names, place = await find_place(host, operations)
-    if place is None:
-        raise InvalidInput(f"one transaction cannot cover all of these, which have no common family: {names}")
+    place = await require_place(host, operations)
     done = await transact_jointly(host, place, request, operations)
     if done is not None:
         return done
     async with transaction(place) as txn:
-        return await _performed(txn, operations)
+        return await perform(txn, operations)
+
+
+async def require_place(host: Host, operations: Sequence[PlannedOperation]) -> tuple[str, str]:
+    """Return the domain and namespace of a transaction that can cover the operations, or raise InvalidInput."""
+    names, place = await find_place(host, operations)
+    if place is None:
+        raise InvalidInput(f"one transaction cannot cover all of these, which have no common family: {names}")
+    return place
 
 
 async def find_place(
@@ -62,7 +68,8 @@ async def _current_name(host: Host, name: str) -> str:
     return str(await host.topics.current_name(parse_name(name)))
 
 
-async def _performed(txn: TransactionPart, operations: Sequence[PlannedOperation]) -> tuple[MessageID, ...]:
+async def perform(txn: TransactionPart, operations: Sequence[PlannedOperation]) -> tuple[MessageID, ...]:
+    """Perform the operations in a transaction, and return the ids of the messages."""
     sends = [one for one in operations if isinstance(one, PlannedSend)]
     acks = [one for one in operations if isinstance(one, PlannedAck)]
     outcomes = await asyncio.gather(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
-from txnframework.broker import HangingTransaction, Host
+from txnframework.broker import HangingTransaction
 from txnframework.client._arguments import whole_number
 from txnframework.client._base import ClientOperations
 from txnframework.client._co_commit import CoCommitTransaction
 from txnframework.client._messages import MessageID
+from txnframework.client._own_rows import JoinedRows, usual_block
 from txnframework.client._planned import PlannedAck, PlannedSend, take_planned
-from txnframework.client._transact import transact_planned
+from txnframework.client._transact import require_place, transact_planned
 from txnframework.client._transaction import BlockTransaction, JoinedTransaction, Transaction
 from txnframework.errors import InvalidInput, excerpt
 from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
@@ -21,11 +23,6 @@ from txnframework.model.transactions import Action, Begin, End, State
 
 class TransactionOperations(ClientOperations):
     """The transaction operations of ``Client``."""
-
-    def __init__(self, host: Host) -> None:
-        super().__init__(host)
-        # The connections that open transactions commit with, by ``id``.
-        self._connections: dict[int, object] = {}
 
     def transaction(
         self,
@@ -71,12 +68,14 @@ class TransactionOperations(ClientOperations):
         request = Begin(timeout, principal, co_commit=commit_with is not None)
         if commit_with is None:
             return Transaction(self.host, self._retry, request, place, outlives_client)
-        return CoCommitTransaction(
-            self.host, self._retry, request, place, outlives_client, commit_with, self._connections
-        )
+        return CoCommitTransaction(self.host, self._retry, request, place, outlives_client, commit_with)
 
     async def transact(
-        self, *operations: PlannedSend | PlannedAck, timeout_ms: int | None = None, principal: str = ""
+        self,
+        *operations: PlannedSend | PlannedAck,
+        timeout_ms: int | None = None,
+        principal: str = "",
+        commit_with: object | None = None,
     ) -> tuple[MessageID, ...]:
         """
         Begin a transaction, perform these operations in it, and commit; return the ids of the messages, in order.
@@ -93,11 +92,18 @@ class TransactionOperations(ClientOperations):
         :param operations: what ``Producer.outgoing`` and ``Consumer.acknowledging`` returned. Each object is used once.
         :param timeout_ms: the transaction is aborted if it takes longer; default: ``transactions.timeout_ms``.
         :param principal: as for ``transaction``.
+        :param commit_with: a connection or session to the database of the metadata store. The rows that were written in
+            its open transaction take effect together with the operations; it is committed, or rolled back after an
+            error. An error of the arguments is raised before the connection is used, and changes nothing. Nothing holds
+            locks of the stores before the COMMIT is sent, so this is faster than ``transaction(commit_with=...)``. An
+            error of the driver at the COMMIT is raised unchanged. The connection needs the isolation level READ
+            COMMITTED.
         :raises InvalidInput: there are no operations, an object is used already or belongs to other stores, or one
             transaction cannot cover all topics.
         :raises Closed: a producer or consumer was closed.
         :raises TransactionConflict: another transaction acknowledged one of the messages, or it is acknowledged
-            already; nothing took effect.
+            already; nothing took effect. With ``commit_with`` also if a topic or subscription has changed meanwhile, or
+            the reply to the COMMIT was lost and it was not carried out: do the work again, with its rows.
         :raises InvalidTransactionState: the transaction was aborted, for instance by its timeout; nothing took effect.
         :raises OutcomeUnknown: everything took effect or nothing. To repeat the call safely, choose the sequence ids.
 
@@ -107,6 +113,9 @@ class TransactionOperations(ClientOperations):
         timeout = self._timeout_ms(timeout_ms)
         check_principal(principal)
         request = Begin(timeout, principal)
+        if commit_with is not None:
+            rows = await JoinedRows.join(self.host, await require_place(self.host, planned), commit_with)
+            return await rows.transact(planned, request, partial(usual_block, self.host, self._retry, request))
         return await transact_planned(
             self.host, planned, request, lambda place: BlockTransaction(self.host, self._retry, request, place, False)
         )

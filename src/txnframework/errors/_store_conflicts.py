@@ -38,24 +38,6 @@ class LedgerSealed(Conflict):
         super().__init__(f"{name} is sealed permanently; send to its topic, which routes to its successors")
 
 
-class SequenceStored(Conflict):
-    """
-    A sequence of ``producer`` up to ``last`` is already stored in the ledger ``name``; nothing was written.
-
-    :known: Nothing was written.
-    :retry: decide
-    :advice: Authors of plugins: append the entries of each ledger by itself, which reports the copies that are stored.
-    """
-
-    code = "TXN-222"
-
-    def __init__(self, name: str, producer: str, last: int) -> None:
-        self.name = name
-        self.producer = producer
-        self.last = last
-        super().__init__(f"{name} already has a sequence of {producer} up to {last}")
-
-
 _LEDGER_OLDER = (
     "the ledger store is older than the metadata store, as after a restore from a backup or a failover that lost its"
     " end; stop every process that uses the stores, and run 'txnframework restore --restored ledger'"

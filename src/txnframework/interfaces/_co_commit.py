@@ -15,7 +15,8 @@ class IDatabaseTransaction(Interface):
     """
     A transaction in the application's own database connection, joined by ``ICoCommitStore.join_transaction``.
 
-    How it is used: the application writes its rows. Then one ``put`` writes a header, and ``commit`` follows. On any
+    How it is used: the application writes its rows. Then one ``put`` writes a header, or
+    ``IColocatedLedgerStore.append_jointly`` makes a step, and ``commit`` follows. On any
     failure before ``commit``, and after a failed ``commit``, ``rollback`` follows.
 
     Obligations. The put takes effect together with the application's rows, or neither does. While the put is not
@@ -72,6 +73,18 @@ class ICoCommitStore(IMetadataStore):
     The store is inside a database, and the application has its own tables in the same database.
     """
 
+    has_one_writer: bool = Attribute(
+        "Whether every write of the store waits for a transaction of an application that has written a row."
+    )
+
+    async def join_connection(connection: object) -> IDatabaseTransaction:
+        """
+        Join the open transaction of the application's connection for one step of ``IColocatedLedgerStore``.
+
+        As ``join_transaction``, except that the step may be what finds out that the connection reaches another
+        database, may not write or has an open savepoint.
+        """
+
     async def join_transaction(connection: object, header: Key, version: int) -> IDatabaseTransaction:
         """
         Join the open transaction of the application's connection; begin one if none is open.
@@ -104,6 +117,23 @@ class ICoCommitCoordinator(ITransactionCoordinator):
     4. ``end_with`` once. Or roll the database transaction back, then ``end`` with ABORT: the other order could wait for
        the lock of the own put.
     """
+
+    async def prepare() -> None:
+        """
+        Reserve what ``reserve_id`` needs, if that would wait for rows that the application has written by then.
+
+        Called before the application may write rows, and after each ``commit_jointly`` with rows. It costs little if
+        nothing has to be done.
+
+        :raises Unavailable: nothing was reserved; trying again may help.
+        """
+
+    async def join_connection(connection: object) -> IDatabaseTransaction:
+        """
+        Join the database transaction of the application's connection for ``IJointCoordinator.commit_jointly``.
+
+        Errors are those of ``join_transaction``.
+        """
 
     async def join_transaction(txn_id: TxnID, connection: object) -> IDatabaseTransaction:
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from txnframework.interfaces._buffer import IInPlaceBuffer
+from txnframework.interfaces._co_commit import IDatabaseTransaction
 from txnframework.interfaces._coordinator import ITransactionCoordinator
 from txnframework.interfaces._pending_ack import IPendingAckStore
 from txnframework.model.acks import AckRequest
@@ -32,7 +33,7 @@ class IJointCoordinator(ITransactionCoordinator):
         :raises Unavailable: no id could be reserved.
         """
 
-    async def commit_jointly(request: JointCommit) -> JointCommitted:
+    async def commit_jointly(request: JointCommit, transaction: IDatabaseTransaction | None = None) -> JointCommitted:
         """
         Write committed transactions with their entries and the moves of cursors, all or nothing, and durably.
 
@@ -41,8 +42,16 @@ class IJointCoordinator(ITransactionCoordinator):
         only if it is still as it was planned, and if the subscription has no acknowledgment of another transaction that
         is open or not settled.
 
+        With a ``transaction``, which ``ICoCommitCoordinator.join_connection`` has joined, the request has one
+        transaction, and rows of the application are a part of the step: one COMMIT decides all. It is sent once. After
+        any error call ``transaction.rollback``: the rows may be gone already, so nothing else may take effect on the
+        connection without them. An error of the driver that proves a rollback, as that of a deferred constraint, is
+        raised as the driver raised it. If the reply of the COMMIT is lost, the coordinator rolls back before it looks
+        for the outcome, so that nothing waits for the locks of a connection that still works.
+
         Errors of the first kind: nothing was written, and nothing will be. The caller may request fewer of the
-        transactions, or perform the operations one by one instead, in other transactions.
+        transactions, or perform the operations one by one instead, in other transactions. With a ``transaction``, the
+        caller does the work again, with its rows.
 
         :raises LedgerSealed: a segment accepts no more entries.
         :raises LedgerNotFound: a segment was deleted.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zope.interface import Attribute, Interface
 
+from txnframework.interfaces._co_commit import IDatabaseTransaction
 from txnframework.interfaces._metadata_store import IWatch
 from txnframework.model.colocated import IntendedAppend, IntendedAppended, JointAppend, JointAppended
 from txnframework.model.ids import Branch
@@ -214,14 +215,14 @@ class IColocatedLedgerStore(ILedgerStore):
 
     location: object = Attribute("The database that has the ledgers.")
 
-    async def append_jointly(request: JointAppend) -> JointAppended:
+    async def append_jointly(request: JointAppend, transaction: IDatabaseTransaction | None = None) -> JointAppended:
         """
         Append entries to several ledgers and apply a batch of records, all or nothing, and durably.
 
-        The entries of each ledger go to whichever of its ledgers is open, in order and adjacent. Windows, times, counts
-        and the highest transaction numbers are the same as after ``append``. The batch may be of several partitions;
-        its records are as if ``IColocatedStore.apply`` had written them. Watches on the tails and on the records
-        wake.
+        The entries of each ledger go to whichever of its ledgers is open, in order and adjacent, and have no
+        sequences. Times, counts and the highest transaction numbers are the same as after ``append``. The batch has no
+        PutSequential, and may be of several partitions; its records are as if ``IColocatedStore.apply`` had written
+        them. Watches on the tails and on the records wake.
 
         Entries may have a branch, without an intent, if the batch puts the header of their transaction as committed
         with that branch. No process sees such an entry before the header, so it counts for every reader at all times.
@@ -230,23 +231,30 @@ class IColocatedLedgerStore(ILedgerStore):
 
         * Atomically visible. After a process has seen one of the entries or records, each of its reads sees all of
           them. What one call of another method reads is from before the step, or from after it.
-        * One refused part refuses everything, also an entry that ``append`` would report as a duplicate.
+        * One refused part refuses everything.
         * Each check excludes a concurrent change of its record, as a check of ``IMetadataStore.apply`` does.
         * A record with an entry in a range of ``vacant`` refuses everything. The ranges are looked at while all records
           of the batch are held. Take another batch that checks one of the records that this one writes, with any
           expectation, and puts an entry into a range. It is confirmed before the look, and refuses this one, or it is
           applied after this one is visible.
 
+        With a ``transaction``, the step is the last part of a transaction of the application, which
+        ``ICoCommitStore.join_connection`` of the same location has joined. The first put of the batch creates a record.
+        Nothing is visible before ``transaction.commit``, which the caller calls next. Until then another writer of that
+        record waits for the end of the transaction, or makes its commit fail. So the record decides, also after a lost
+        reply to the COMMIT. Other appends to the ledgers may wait, too; they are never between the entries of the step.
+        If a part is refused, nothing of the step is written. The application's rows are kept, and its transaction is
+        still open, if ``transaction.store_waits`` is None. Otherwise, and after any other error, it can only be rolled
+        back.
+
         Freedoms. Entries of records that the batch itself writes may count as in the range. If several parts are
-        refused, the error names any one of them. A sequence that is not above its producer's highest remembered one in
-        that ledger may be refused as if it were stored. Then the entries are appended to each ledger by itself.
+        refused, the error names any one of them.
 
         :raises LedgerSealed: a row is sealed; nothing was written.
         :raises LedgerNotFound: a ledger was deleted; nothing was written.
         :raises VersionMismatch: a record is not as expected, or has an entry in a range of ``vacant``; the error names
             it; nothing was written.
-        :raises SequenceStored: a sequence, or part of it, is already stored, or twice in the request, whatever copy
-            ``replaces`` names; nothing was written.
+        :raises InvalidInput: with a ``transaction``: as ``IDatabaseTransaction.put``; or it reads one snapshot.
         :raises OutcomeUnknown: everything was written, or nothing, as after a cancelled call; read before trying again.
             A record that is put with the expectation ABSENT shows which: it exists if and only if everything was
             written. If a caller then puts that record itself, expecting its absence, the step cannot be applied while

@@ -34,6 +34,7 @@ class IObserver(Interface):
     messages are there, without the wait for them. Operations on transactions are reported once for each attempt; those
     of a sweep, which any process may do, are not reported. A transaction may be refused as one step of the store, and
     take the usual steps instead. It is reported with the usual steps, and the reports of the one step are superseded.
+    If it has rows of the application, the same work may follow later instead, which is reported then.
     """
 
     taggedValue("plain_methods", True)

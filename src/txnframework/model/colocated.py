@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from txnframework.model.ledger import Append, Appended, Tail
-from txnframework.model.metadata import Batch, Check, IndexEntry, IndexRange, Key, PutSequential, Record
+from txnframework.model.metadata import Batch, Check, IndexEntry, IndexRange, Key, Put, PutSequential, Record
 from txnframework.model.positions import Position
 from txnframework.model.records import WriteOperation, encode
 
@@ -57,13 +57,22 @@ class JointAppend(msgspec.Struct, frozen=True, gc=False):
     """
     Entries of any number of ledgers, and a batch of records, to be written all or nothing.
 
-    ``appends``: at most one for each ledger, and each with at least one entry. ``vacant``: index ranges in which no
+    ``appends``: at most one for each ledger, and each with at least one entry, without sequences. ``batch``: without
+    PutSequential. ``vacant``: index ranges in which no
     record may have an entry. Each part may be empty.
     """
 
     appends: tuple[LedgerAppend, ...]
     batch: Batch = Batch()
     vacant: tuple[IndexRange, ...] = ()
+
+    @property
+    def puts(self) -> tuple[Put, ...]:
+        """The puts of the batch; ValueError if one is a PutSequential."""
+        puts = tuple([put for put in self.batch.puts if isinstance(put, Put)])
+        if len(puts) < len(self.batch.puts):
+            raise ValueError("a joint append has no PutSequential")
+        return puts
 
 
 class JointAppended(msgspec.Struct, frozen=True, gc=False):

@@ -34,6 +34,14 @@ class TransactionIds:
         self._attempts_max = attempts_max
         self._lock = asyncio.Lock()
         self._next = self._stop = 0
+        # The block after the present one, once it is reserved.
+        self._spare: tuple[int, int] | None = None
+
+    async def keep_ready(self, count: int) -> None:
+        """Reserve the next block if fewer than ``count`` ids are left; errors are those of ``next_id``."""
+        async with self._lock:
+            if self._stop - self._next < count and self._spare is None:
+                self._spare = await self._reserve()
 
     async def next_id(self) -> TxnID:
         """
@@ -43,7 +51,8 @@ class TransactionIds:
         """
         async with self._lock:
             if self._next >= self._stop:
-                self._next, self._stop = await self._reserve()
+                self._next, self._stop = self._spare or await self._reserve()
+                self._spare = None
             number = self._next
             self._next += 1
         return TxnID(self._coordinator, number)
@@ -84,9 +93,16 @@ class SharedTransactionIds:
         self._any = share.ids[context.environment.random_bits(COORDINATOR_BITS) % len(share.ids)]
         self._of: dict[int, TransactionIds] = {}
 
+    async def keep_ready(self, count: int) -> None:
+        """Reserve a block if fewer than ``count`` ids are left; errors are those of TransactionIds."""
+        await (await self._present()).keep_ready(count)
+
     async def next_id(self) -> TxnID:
         """Return an id that was never assigned in any process; errors are those of TransactionIds."""
+        return await (await self._present()).next_id()
+
+    async def _present(self) -> TransactionIds:
         coordinator = min(await self._share.held(), default=self._any)
         if coordinator not in self._of:
             self._of[coordinator] = TransactionIds(self._store, coordinator, self._block_size, self._attempts_max)
-        return await self._of[coordinator].next_id()
+        return self._of[coordinator]

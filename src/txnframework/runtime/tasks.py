@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from contextvars import Context
 from typing import Any, TypeVar
 
@@ -31,6 +32,13 @@ def start_task(work: Awaitable[T], *, name: str | None = None, context: Context 
 
 async def _await(work: Awaitable[T]) -> T:
     return await work
+
+
+async def ended(*tasks: asyncio.Future[Any]) -> None:
+    """Wait until one of the tasks has ended, whatever its result; a cancelled caller waits as well."""
+    while not any(task.done() for task in tasks):
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def first_completed(*waits: Awaitable[object]) -> int:

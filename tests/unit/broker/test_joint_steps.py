@@ -12,7 +12,7 @@ from zope.interface import implementer
 from txnframework.broker import Superseded
 from txnframework.broker.joint_steps import JointSteps, WaitingTransaction
 from txnframework.errors import Closed, OutcomeUnknown, Unavailable, VersionMismatch
-from txnframework.interfaces import IJointCoordinator
+from txnframework.interfaces import IDatabaseTransaction, IJointCoordinator
 from txnframework.model import AckRequest, Append, Branch, Key, Position, TxnID
 from txnframework.model.colocated import LedgerAppend
 from txnframework.model.joint import JointCommit, JointCommitted, JointTransaction
@@ -31,7 +31,9 @@ class Coordinator:
         self.refuses: Callable[[tuple[int, ...]], Exception | None] = lambda _: None
         self.loses_replies = False
 
-    async def commit_jointly(self, request: JointCommit) -> JointCommitted:
+    async def commit_jointly(
+        self, request: JointCommit, transaction: IDatabaseTransaction | None = None
+    ) -> JointCommitted:
         numbers = tuple(one.txn_id.number for one in request.transactions)
         self.steps.append(numbers)
         await self.gate.wait()

@@ -88,6 +88,18 @@ def test_others_pass_a_key_that_is_held() -> None:
     assert segment.permits == 2
 
 
+def test_a_child_follows_its_ancestors() -> None:
+    """Its messages are taken after all that came before its first one; other segments take turns."""
+    inbox = Inbox()
+    parent, beside, child = (Segment(inbox, 9, f"{SEGMENT}-{number}") for number in range(3))
+    child.follows = lambda: True
+    for segment in (parent, beside, parent, child, beside, child):
+        segment.deliver(None)
+    names = [inbox.take(1)[0].id.segment[-1] for _ in range(6)]
+    assert names[:3] == ["0", "1", "0"]
+    assert sorted(names[3:]) == ["1", "2", "2"]
+
+
 def test_a_segment_that_is_held_takes_no_more_memory() -> None:
     """No other message of it could be received, so it delivers no more than before; another segment does."""
     inbox = ordered(Ordering.SEGMENT)

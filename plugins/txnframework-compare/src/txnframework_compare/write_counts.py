@@ -10,6 +10,7 @@ from txnframework.errors import InvalidName
 from txnframework.interfaces import (
     IColocatedLedger,
     IColocatedLedgerStore,
+    IDatabaseTransaction,
     ILedgerStore,
     IManagedLedger,
     IMetadataStore,
@@ -137,11 +138,13 @@ class CountingLedgers(ForwardingProxy):
         """Open a counting ledger."""
         return self._counted(await self._behind.open(name))
 
-    async def append_jointly(self, request: JointAppend) -> JointAppended:
+    async def append_jointly(
+        self, request: JointAppend, transaction: IDatabaseTransaction | None = None
+    ) -> JointAppended:
         """Append entries to topics with a batch of records, and count both."""
         ledgers = self._behind
         assert IColocatedLedgerStore.providedBy(ledgers), "the caller has checked it"
-        done = await ledgers.append_jointly(request)
+        done = await ledgers.append_jointly(request, transaction)
         self._counts.topic_entries += sum(map(len, done.positions))
         self._counts.records += len(request.batch.puts)
         self._counts.deletions += len(request.batch.deletes)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from zope.interface import implementer
 
 from txnframework.errors import InvalidInput
 from txnframework.interfaces import IDatabaseTransaction
-from txnframework.model import Put
+from txnframework.model import Batch, Put
 from txnframework_memory._database import MemoryConnection, MemoryDatabase, OpenTransaction
+
+T = TypeVar("T")
 
 
 @implementer(IDatabaseTransaction)
@@ -25,11 +30,19 @@ class MemoryTransaction:
         """Write a record and its index entries in the transaction."""
         return await self._connection.put_record(self._joined, write)
 
+    async def step(self, batch: Batch, examine: Callable[[], T], apply: Callable[[], object]) -> T:
+        """Let a step be the last part of the transaction; see ``MemoryConnection.make_step``."""
+        return await self._connection.make_step(self._joined, batch, examine, apply)
+
     async def commit(self) -> None:
         """Commit the transaction."""
         if self._connection.open is not self._joined:
             raise InvalidInput("the application has ended the transaction of its connection; leave its end to 'txn'")
         await self._connection.commit()
+
+    def leave(self) -> Callable[[], None]:
+        """Lose the connection while the COMMIT is on its way; return what lets it arrive."""
+        return self._connection.leave_commit()
 
     async def rollback(self) -> None:
         """Roll the transaction back, unless it has ended."""

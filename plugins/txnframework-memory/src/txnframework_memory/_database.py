@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal
+from typing import Literal, TypeVar
 
 from txnframework.errors import InvalidInput, OutcomeUnknown
 from txnframework.model import Batch, Put
 from txnframework_memory._link import Link, Pause, yield_once
 from txnframework_memory._records import Locks, Records, Row, record_id
+
+T = TypeVar("T")
 
 Constraint = Callable[[Mapping[Row, bytes]], None]
 """Called by each COMMIT with the rows after it; an error that it raises makes the COMMIT fail."""
@@ -34,11 +36,14 @@ class MemoryDatabase:
 
 
 class OpenTransaction:
-    """What one open transaction has written: rows (None: deleted), and records with their new versions."""
+    """
+    What one open transaction has written: rows (None: deleted), records with their new versions, and a last step.
+    """
 
     def __init__(self) -> None:
         self.rows: dict[Row, bytes | None] = {}
         self.puts: list[tuple[Put, int]] = []
+        self.step: Callable[[], object] | None = None
         self.ended = asyncio.Event()
 
 
@@ -113,6 +118,12 @@ class MemoryConnection:
         """Lose the reply to the next COMMIT, and the connection with it."""
         self._loses = fate
 
+    def leave_commit(self) -> Callable[[], None]:
+        """Lose the connection at once, with a COMMIT on its way; return what lets it arrive."""
+        self.link.close()
+        self._on_its_way, self.open = self.open, None
+        return self.deliver
+
     def deliver(self) -> None:
         """Let a COMMIT arrive that was lost as "late"."""
         transaction, self._on_its_way = self._on_its_way, None
@@ -131,13 +142,34 @@ class MemoryConnection:
             lambda: self._put_record(transaction, write), lambda: self._other_end(transaction, batch)
         )
 
+    async def make_step(
+        self, transaction: OpenTransaction, batch: Batch, examine: Callable[[], T], apply: Callable[[], object]
+    ) -> T:
+        """
+        Let a step of records and ledgers be the last part of ``transaction``; return what it will have written.
+
+        ``examine`` raises if it cannot be made. Nothing else is written before the end of the transaction.
+        """
+
+        def make() -> T:
+            self._require_open(transaction)
+            found = examine()
+            self.database.locks.everything = transaction.ended
+            transaction.step = apply
+            return found
+
+        return await self.link.read(make, lambda: self._other_end(transaction, batch))
+
+    def _require_open(self, transaction: OpenTransaction) -> None:
+        if self.open is not transaction:
+            raise InvalidInput("the application has ended the transaction of its connection; leave its end to 'txn'")
+
     def _other_end(self, transaction: OpenTransaction, batch: Batch) -> asyncio.Event | None:
         end = self.database.locks.of_batch(batch)
         return None if end is transaction.ended else end
 
     def _put_record(self, transaction: OpenTransaction, write: Put) -> int:
-        if self.open is not transaction:
-            raise InvalidInput("the application has ended the transaction of its connection; leave its end to 'txn'")
+        self._require_open(transaction)
         version = self.database.records.reserve(write)
         self.database.locks.take_record(record_id(write.key), transaction.ended)
         transaction.puts.append((write, version))
@@ -184,6 +216,8 @@ class MemoryConnection:
                 constraint(after)
             for put, version in transaction.puts:
                 database.records.apply_reserved(put, version)
+            if transaction.step is not None:
+                transaction.step()
             database.rows = after
         finally:
             database.locks.release(transaction.ended)

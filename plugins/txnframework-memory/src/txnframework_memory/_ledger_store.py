@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from zope.interface import implementer
 
@@ -10,6 +11,7 @@ from txnframework.interfaces import (
     IColocatedLedger,
     IColocatedLedgerStore,
     ICopyableLedgerStore,
+    IDatabaseTransaction,
     IManagedLedger,
     IRestorable,
     IWatch,
@@ -24,12 +26,14 @@ from txnframework.model import (
     IntendedAppended,
     JointAppend,
     JointAppended,
+    LedgerAppend,
     LedgerEntry,
     LedgerShape,
     LedgerSummary,
     Limit,
     MessageCount,
     Position,
+    Record,
     RememberedSequence,
     StoredEntry,
     Tail,
@@ -49,7 +53,7 @@ class MemoryManagedLedger:
         self.name = row.name
         self.location: object = server
         self.reference: object = row
-        self.link = Link(f"ledger {row.name}", pause)
+        self.link = Link(f"ledger {row.name}", pause, server.locks.whole)
         self.link.is_cut = store_link.is_cut
         self._row = row
         self._server = server
@@ -174,12 +178,20 @@ class MemoryLedgerStore:
         """Open a managed ledger, or raise LedgerNotFound."""
         return await self.link.read(lambda: self._open(self._rows.find(name)))
 
-    async def append_jointly(self, request: JointAppend) -> JointAppended:
+    async def append_jointly(
+        self, request: JointAppend, transaction: IDatabaseTransaction | None = None
+    ) -> JointAppended:
         """Append entries to several ledgers and apply a batch, as one step."""
         rows = [append.ledger for append in request.appends]
         if len(set(rows)) < len(rows):
             raise ValueError("a joint append has the entries of one ledger in one place")
         check_batch(request.batch)
+        if transaction is not None:
+            joined: Any = transaction  # perhaps behind a proxy
+            done: JointAppended = await joined.step(
+                request.batch, partial(self._foreseen, request), partial(self._append_jointly, request)
+            )
+            return done
         locked = partial(self._server.locks.of_batch, request.batch)
         return await self.link.write(partial(self._append_jointly, request), locked)
 
@@ -257,22 +269,37 @@ class MemoryLedgerStore:
         for ledger in self._opened:
             ledger.restore()
 
-    def _append_jointly(self, request: JointAppend) -> JointAppended:
-        # No step awaits anything, so no process sees a part. Every condition precedes the first write.
+    def _examine(self, request: JointAppend) -> None:
+        """Raise if a part of a step is refused; every condition precedes the first write."""
         records = self._server.records
         records.require(request.batch)
         for entries in request.vacant:
             records.require_vacant(entries)
-        appends: list[tuple[StoredLedger, tuple[Append, ...]]] = []
         for append in request.appends:
-            assert isinstance(append.ledger, StoredLedger), "the reference of a ledger of this store"
-            append.ledger.require_new(append.entries)
-            appends.append((append.ledger, append.entries))
-        appended = [row.append(entries, row.tail().open_ledger_id) for row, entries in appends]
+            _row_of(append).require_unsealed()
+
+    def _append_jointly(self, request: JointAppend) -> JointAppended:
+        # No step awaits anything, so no process sees a part.
+        self._examine(request)
+        rows = [(_row_of(append), append.entries) for append in request.appends]
+        appended = [row.append(entries, row.tail().open_ledger_id) for row, entries in rows]
         positions = tuple(tuple(one.position for one in some) for some in appended)
-        return JointAppended(positions, records.apply(request.batch))
+        return JointAppended(positions, self._server.records.apply(request.batch))
+
+    def _foreseen(self, request: JointAppend) -> JointAppended:
+        """Return what a step will write if nothing else is written before it."""
+        self._examine(request)
+        positions = tuple([_row_of(append).next_positions(len(append.entries)) for append in request.appends])
+        number = self._server.records.last_number
+        written = tuple([Record(put.key, put.value, number + at) for at, put in enumerate(request.puts, 1)])
+        return JointAppended(positions, written)
 
     def _open(self, row: StoredLedger) -> MemoryManagedLedger:
         ledger = MemoryManagedLedger(row, self._server, self.link, self._pause)
         self._opened = {opened: None for opened in self._opened if not opened.link.is_closed} | {ledger: None}
         return ledger
+
+
+def _row_of(append: LedgerAppend) -> StoredLedger:
+    assert isinstance(append.ledger, StoredLedger), "the reference of a ledger of this store"
+    return append.ledger

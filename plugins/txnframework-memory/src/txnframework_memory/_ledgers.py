@@ -13,7 +13,6 @@ from txnframework.errors import (
     LedgerClosed,
     LedgerNotFound,
     LedgerSealed,
-    SequenceStored,
     StoreMismatch,
 )
 from txnframework.model import (
@@ -27,7 +26,6 @@ from txnframework.model import (
     Limit,
     MessageCount,
     Position,
-    ProducerSequence,
     RememberedSequence,
     StoredEntry,
     Tail,
@@ -83,26 +81,21 @@ class StoredLedger:
             self.watches.notify((tuple(LedgerEntry(position, bytes(entry.data)) for position, entry in stored),))
         return appended
 
-    def require_new(self, entries: tuple[Append, ...]) -> None:
+    def require_unsealed(self) -> None:
         """
         Append nothing.
 
         :raises LedgerNotFound: this managed ledger was deleted.
         :raises LedgerSealed: ``append`` would raise it.
-        :raises SequenceStored: ``append`` would report one of the entries as a duplicate.
         """
         self.require_present()
         if self._is_sealed:
             raise LedgerSealed(self.name)
-        earlier: dict[str, list[ProducerSequence]] = {}
-        for sequence in (entry.sequence for entry in entries if entry.sequence):
-            window = self._windows.get(sequence.producer, Window())
-            stored = [copy.sequence for copy in window.overlapping(sequence.first, sequence.last)]
-            beside = earlier.setdefault(sequence.producer, [])
-            stored += [one for one in beside if one.first <= sequence.last and sequence.first <= one.last]
-            if stored:
-                raise SequenceStored(self.name, sequence.producer, stored[-1].last)
-            beside.append(sequence)
+
+    def next_positions(self, count: int) -> tuple[Position, ...]:
+        """Return the positions of the next entries, if these are appended together."""
+        start = len(self._ledgers[self._open_id])
+        return tuple([Position(self._open_id, start + at) for at in range(count)])
 
     def find_sequence(self, producer: str, sequence: int) -> Appended | None:
         """Return the copy of this sequence, or None."""

@@ -32,13 +32,16 @@ class Link:
     Runs steps on a space like a connection: wait, apply the whole step atomically, wait for the reply.
 
     While the link is cut, the first write is applied and its reply is lost; every other step fails.
+
+    :param locked: each write waits until this returns None, unless it names something else.
     """
 
-    def __init__(self, name: str, pause: Pause) -> None:
+    def __init__(self, name: str, pause: Pause, locked: Locked = lambda: None) -> None:
         self.name = name
         self.is_closed = False
         self.is_cut = False
         self.pause = pause
+        self._locked = locked
         self._lost_reply = False
 
     async def read(self, step: Callable[[], T], locked: Locked | None = None) -> T:
@@ -71,7 +74,7 @@ class Link:
         if self.is_cut and self._lost_reply:
             raise Unavailable(f"{self.name} is cut off")
         await self.pause()
-        while locked is not None and (released := locked()) is not None:
+        while (released := (locked or self._locked)()) is not None:
             await released.wait()  # nothing runs between the last look and the step
         if self.is_closed:
             raise OutcomeUnknown(f"{self.name} was closed while a write was in flight")

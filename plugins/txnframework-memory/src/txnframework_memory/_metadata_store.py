@@ -168,6 +168,14 @@ class MemoryMetadataStore:
         self.link.require_open()
         return await join_connection(self._server.database, connection)
 
+    # Writers of different records do not wait for each other.
+    has_one_writer = False
+
+    async def join_connection(self, connection: object) -> IDatabaseTransaction:
+        """Join the open transaction of a ``MemoryConnection`` for one step."""
+        self.link.require_open()
+        return await join_connection(self._server.database, connection)
+
     def connect(self) -> MemoryConnection:
         """Return a new connection of the application to its tables; it is lost when this client is closed."""
         connection = self._server.database.connect(self.link.pause)

@@ -321,16 +321,25 @@ class RowLocked(Exception):
 
 
 class Locks:
-    """The records and rows that open transactions have written, each with the end of its transaction."""
+    """
+    The records and rows that open transactions have written, each with the end of its transaction.
+
+    ``everything``: the end of a transaction whose last part is a step of records and ledgers; only its COMMIT follows.
+    """
 
     def __init__(self) -> None:
+        self.everything: asyncio.Event | None = None
         self._records: dict[RecordID, asyncio.Event] = {}
         self._rows: dict[Row, asyncio.Event] = {}
 
+    def whole(self) -> asyncio.Event | None:
+        """Return the end of a transaction that has locked everything, or None."""
+        return self.everything
+
     def of_batch(self, batch: Batch) -> asyncio.Event | None:
         """Return the end of a transaction that has written a record of this batch, or None."""
-        if not self._records:
-            return None
+        if self.everything is not None or not self._records:
+            return self.everything
         keys = [check.key for check in batch.checks] + [delete.key for delete in batch.deletes]
         keys += [put.key for put in batch.puts if isinstance(put, Put)]
         return next((self._records[place] for place in map(record_id, keys) if place in self._records), None)
@@ -352,6 +361,8 @@ class Locks:
         """Unlock everything of a transaction, and wake the callers that wait for it."""
         self._records = {place: its for place, its in self._records.items() if its is not end}
         self._rows = {row: its for row, its in self._rows.items() if its is not end}
+        if self.everything is end:
+            self.everything = None
         end.set()
 
 

@@ -66,7 +66,29 @@ class MemoryRows(OwnRows):
         self._rows.lose_commit("applied" if applied else "dropped")
 
 
+class _WithTables:
+    """The connections of an application to its tables in a space, for the suites."""
+
+    environment: VirtualEnvironment
+    space: MemorySpace
+
+    @asynccontextmanager
+    async def connect(self, opened: object, kind: str) -> AsyncIterator[OwnRows]:  # noqa: ARG002 - one kind
+        """Open a connection to the tables of the space."""
+        yield MemoryRows(self.space.database)
+
+    @asynccontextmanager
+    async def connect_elsewhere(self, kind: str) -> AsyncIterator[OwnRows]:  # noqa: ARG002 - one kind
+        """Open a connection to the tables of another space."""
+        yield MemoryRows(MemorySpace(self.environment).database)
+
+    async def committed_rows(self) -> frozenset[str]:
+        """Return the keys of the committed rows."""
+        return frozenset(await self.space.database.connect().scan("rows"))
+
+
 class MemoryMetadataHarness(
+    _WithTables,
     Harness[IMetadataStore],
     CoCommitting[IMetadataStore],
     Crashing[IMetadataStore],
@@ -87,20 +109,6 @@ class MemoryMetadataHarness(
             yield store
         finally:
             await store.close()
-
-    @asynccontextmanager
-    async def connect(self, opened: IMetadataStore, kind: str) -> AsyncIterator[OwnRows]:  # noqa: ARG002 - one kind
-        """Open a connection to the tables of the space."""
-        yield MemoryRows(self.space.database)
-
-    @asynccontextmanager
-    async def connect_elsewhere(self, kind: str) -> AsyncIterator[OwnRows]:  # noqa: ARG002 - one kind
-        """Open a connection to the tables of another space."""
-        yield MemoryRows(MemorySpace(self.environment).database)
-
-    async def committed_rows(self) -> frozenset[str]:
-        """Return the keys of the committed rows."""
-        return frozenset(await self.space.database.connect().scan("rows"))
 
     async def crash(self, opened: IMetadataStore) -> None:
         """End the session without closing the client."""
@@ -123,7 +131,9 @@ class MemoryMetadataHarness(
 
 
 class MemoryLedgerHarness(
+    _WithTables,
     Harness[ILedgerStore],
+    CoCommitting[ILedgerStore],
     Paired[ILedgerStore],
     Crashing[ILedgerStore],
     Disconnecting[ILedgerStore],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from txnframework.environment import Environment
 from txnframework.interfaces import IDatabaseTransaction
@@ -78,6 +78,9 @@ class Entries(Protocol):
     async def append_jointly(self, request: JointAppend, now_ms: int) -> JointAppended:
         """Append entries to several ledgers and apply a checked batch, all or nothing; see IColocatedLedgerStore."""
 
+    async def append_with(self, transaction: Any, request: JointAppend, now_ms: int) -> JointAppended:
+        """As ``append_jointly``, in a transaction of an application that ``Joins`` has joined."""
+
     async def tail(self, managed: LedgerRef) -> Tail:
         """Return last confirmed position, open ledger and sealed flag, read at one moment."""
 
@@ -120,8 +123,8 @@ class EntrySteps:
 class Joins(Protocol):
     """Joins transactions of applications; see ``ICoCommitStore.join_transaction``."""
 
-    async def join(self, given: object, header: Key, version: int) -> IDatabaseTransaction:
-        """Join the open transaction of a connection; begin one if none is open."""
+    async def join(self, given: object, header: Key | None, version: int | None) -> IDatabaseTransaction:
+        """Join the open transaction of a connection; begin one if none is open. None: for one step."""
 
 
 class Database(Executor, Protocol):
@@ -133,6 +136,9 @@ class Database(Executor, Protocol):
 
     @property
     def location(self) -> object: ...
+
+    has_one_writer: bool
+    """Whether each writer waits for every other one."""
 
     def records(self, options: MetadataOptions) -> Records:
         """Return the operations on records."""

@@ -13,6 +13,7 @@ from txnframework.interfaces import (
     IColocatedLedger,
     IColocatedLedgerStore,
     ICopyableLedgerStore,
+    IDatabaseTransaction,
     ILedgerStore,
     IManagedLedger,
     IRestorable,
@@ -238,11 +239,15 @@ class SqlLedgerStore:
         """Open the managed ledger, or raise LedgerNotFound."""
         return self._handle(await self.database.read(lambda: ledgers.find(name)))
 
-    async def append_jointly(self, request: JointAppend) -> JointAppended:
+    async def append_jointly(
+        self, request: JointAppend, transaction: IDatabaseTransaction | None = None
+    ) -> JointAppended:
         """Append entries to several ledgers and apply a batch, in one step."""
         if len({ledger_of(one.ledger).id for one in request.appends}) < len(request.appends):
             raise ValueError("a joint append has the entries of one ledger in one place")
         check_batch(request.batch)
+        if transaction is not None:
+            return await self._entries.append_with(transaction, request, self._environment.now_ms())
         return await self._entries.append_jointly(request, self._environment.now_ms())
 
     async def delete(self, name: str, upto_ledger_id: int | None) -> None:

@@ -141,6 +141,16 @@ class SqlMetadataStore:
         self.database.require_open()
         return await self._joins.join(connection, header, version)
 
+    @property
+    def has_one_writer(self) -> bool:
+        """Whether a row that the application has written keeps the store from writing."""
+        return self.database.has_one_writer
+
+    async def join_connection(self, connection: object) -> IDatabaseTransaction:
+        """Join the open transaction of the application's connection for one step; begin one if none is open."""
+        self.database.require_open()
+        return await self._joins.join(connection, None, None)
+
     async def take_identity(self, identity: str) -> None:
         """Replace the identity of the store."""
         await self.database.write(lambda: take_identity(identity))

@@ -87,6 +87,8 @@ class Watches:
         self._armed: dict[Watch, None] = {}
         # The same by group, so that a change is compared with few of them: a consumer has watches for each segment.
         self._groups: dict[Hashable, dict[Watch, None]] = {}
+        # The changes of this turn of the loop.
+        self._coming: dict[Change, None] = {}
         self._is_closed = False
         self._wake_ups = wake_ups(self)
         executor.observe(self._observe)
@@ -165,10 +167,28 @@ class Watches:
 
     def _observe(self, changes: tuple[Change, ...]) -> None:
         # This may run on the thread of a database: only check here, and do the rest in the loop of the store.
-        if self._armed:
-            # The loop's own thread may close it at any moment; then no task waits in it.
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self.wake, changes)
+        if not self._armed:
+            return
+        if _is_running(self._loop):
+            if not self._coming:
+                self._loop.call_soon(self._wake_coming)
+            self._coming.update(dict.fromkeys(changes))
+            return
+        # The loop's own thread may close it at any moment; then no task waits in it.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self.wake, changes)
+
+    def _wake_coming(self) -> None:
+        coming, self._coming = self._coming, {}
+        self.wake(coming)
+
+
+def _is_running(loop: asyncio.AbstractEventLoop) -> bool:
+    """Return whether this is called in the thread in which the loop runs."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
 
 
 def _group_of(target: Target) -> Hashable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,8 +15,27 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from txnframework.interfaces import ICoCommitStore
-from txnframework.model import Expect, IndexEntry, Key, Put
+from txnframework.interfaces import (
+    ICoCommitStore,
+    IColocatedLedger,
+    IColocatedLedgerStore,
+    IDatabaseTransaction,
+    ILedgerStore,
+    IManagedLedger,
+)
+from txnframework.model import (
+    EARLIEST,
+    Append,
+    Batch,
+    EntryRange,
+    Expect,
+    IndexEntry,
+    JointAppend,
+    Key,
+    LedgerAppend,
+    Limit,
+    Put,
+)
 
 
 @dataclass
@@ -31,28 +51,87 @@ class Opened:
 INSERT = "INSERT INTO mine (text) VALUES ('row')"
 
 
-class Application:
-    """A store, and a table of the application in its database; each test has a header of its own."""
+class Way(Enum):
+    """How the header is written in the transaction of the application."""
 
-    def __init__(self, url: str, store: ICoCommitStore, header: Key) -> None:
+    PUT = "put"
+    PUT_BY_STEPS = "put by steps"
+    """Its version is not named, which takes several statements."""
+    STEP = "one step"
+    """The header is created, together with an entry of a ledger."""
+
+
+class Application:
+    """A store, and a table of the application in its database; each test has a header and a ledger of its own."""
+
+    def __init__(
+        self, url: str, store: ICoCommitStore, header: Key, way: Way = Way.PUT, ledgers: ILedgerStore | None = None
+    ) -> None:
         self.url = url
         self.store = store
         self.header = header
+        self.way = way
+        self._ledgers = ledgers
+        self._opened: dict[str, IManagedLedger] = {}
 
-    async def begun(self) -> int:
-        """Write the open header; return its version."""
+    async def begun(self) -> int | Expect:
+        """Write the open header, and return its version; before a step there is none."""
+        if self.way is Way.STEP:
+            return Expect.ABSENT
         indexes = (IndexEntry("deadline", self.header.path.encode()), IndexEntry("open", b"1"))
         return await self.store.put(Put(self.header, b"open", Expect.ABSENT, indexes))
 
-    def ended(self, version: int) -> Put:
+    def ended(self, version: int | Expect) -> Put:
         """Return the put that commits the header which has this version."""
         return Put(self.header, b"committed", version, (IndexEntry("ended", self.header.path.encode()),))
 
+    async def join(self, given: object, version: int | Expect) -> IDatabaseTransaction:
+        """Join the transaction of a connection."""
+        if isinstance(version, Expect):
+            return await self.store.join_connection(given)
+        return await self.store.join_transaction(given, self.header, version)
+
+    async def end(self, joined: IDatabaseTransaction, version: int | Expect) -> int:
+        """Commit the header in the joined transaction, before its COMMIT; return the new version."""
+        put = self.ended(version)
+        if self.way is Way.PUT:
+            return await joined.put(put)
+        if self.way is Way.PUT_BY_STEPS:
+            return await joined.put(Put(put.key, put.value, Expect.ANY, put.indexes))
+        ledgers = IColocatedLedgerStore(self._ledgers)
+        ledger = IColocatedLedger(await self._ledger())
+        appends = (LedgerAppend(ledger.reference, (Append(b"message"),)),)
+        done = await ledgers.append_jointly(JointAppend(appends, Batch(puts=(put,))), joined)
+        return done.records[0].version
+
+    async def join_and_end(self, given: object, version: int | Expect) -> None:
+        """Join, which must fail, except before a step, which may be what fails."""
+        joined = await self.join(given, version)
+        assert self.way is Way.STEP, "the join fails"
+        try:
+            await self.end(joined, version)
+        finally:
+            await joined.rollback()
+
     async def state(self) -> bytes:
-        """Return the value of the header."""
+        """Return the value of the header; a committed step has its entry, and no other step has one."""
         record = await self.store.get(self.header)
-        assert record is not None
-        return bytes(record.value)
+        if self.way is not Way.STEP:
+            assert record is not None
+            return bytes(record.value)
+        state = b"open" if record is None else bytes(record.value)
+        tail = await (await self._ledger()).tail()
+        found = await (await self._ledger()).read(EntryRange(EARLIEST, tail.last_confirmed), Limit(9))
+        assert [one.data for one in found] == ([b"message"] if state == b"committed" else [])
+        return state
+
+    async def _ledger(self) -> IManagedLedger:
+        assert self._ledgers is not None
+        name = self.header.path.strip("/")
+        if name not in self._opened:
+            # Once, because it waits for the locks of a step.
+            self._opened[name] = await self._ledgers.create(name)
+        return self._opened[name]
 
     async def rows(self) -> int:
         """Return the number of rows of the application."""

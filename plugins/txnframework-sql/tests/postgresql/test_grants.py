@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 from collections.abc import Iterator
@@ -9,8 +10,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
+from application_connections import asked
 from click.testing import CliRunner
+from one_step import shop
 
 from txnframework.errors import InvalidInput
 from txnframework.interfaces import IColocatedLedger
@@ -85,7 +89,7 @@ def test_what_is_granted_is_enough(stores: Stores) -> None:
 
 
 def test_less_for_applications(stores: Stores) -> None:
-    """A connection that only commits needs two tables and the sequence."""
+    """A connection that only commits needs what a step writes."""
 
     async def create() -> None:
         async with stores.metadata():
@@ -93,11 +97,52 @@ def test_less_for_applications(stores: Stores) -> None:
 
     stores.run(create)
     granted = printed("billing", "--url", stores.url, "--commits-only")
-    assert granted == [
+    assert granted[:-1] == [
         'GRANT USAGE ON SCHEMA "public" TO "billing";',
         'GRANT SELECT, INSERT, UPDATE, DELETE ON "public".index_entries, "public".records TO "billing";',
+        'GRANT SELECT, UPDATE ON "public".ledger_segments, "public".managed_ledgers TO "billing";',
+        'GRANT SELECT, INSERT, UPDATE ON "public".highest_txn_numbers TO "billing";',
+        'GRANT INSERT ON "public".entries TO "billing";',
         'GRANT USAGE ON SEQUENCE "public".txnframework_numbers TO "billing";',
     ]
+    assert granted[-1].startswith('GRANT EXECUTE ON FUNCTION "public".txnframework_append_jointly_')
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_login_that_only_commits(stores: Stores, is_begun: bool) -> None:
+    """With the printed rights its rows and messages are one step; without any of them, nothing takes effect."""
+    name = f"clerk {secrets.token_hex(4)}"
+
+    async def test() -> None:
+        async with shop(stores.url, "orders") as opened:
+            with login(stores, name) as url:
+                stores.server.run(f'CREATE SCHEMA own AUTHORIZATION "{name}"', stores.database)
+                stores.server.run("CREATE TABLE own.mine (text text)", stores.database)
+                stores.server.run(f'ALTER TABLE own.mine OWNER TO "{name}"', stores.database)
+                order = await opened.order()
+                connection = await asyncpg.connect(url)
+                granted = await asyncio.to_thread(printed, name, "--url", stores.url, "--commits-only")
+                for missing in granted:
+                    for statement in granted:
+                        stores.server.run(statement, stores.database)
+                    revoked = missing.replace("GRANT", "REVOKE").replace(" TO ", " FROM ")
+                    stores.server.run(revoked, stores.database)
+                    if is_begun:
+                        await connection.execute("BEGIN; INSERT INTO own.mine VALUES ('row')")
+                    with pytest.raises(InvalidInput, match="'txnframework sql grants LOGIN --commits-only'"):
+                        await opened.bill(order, connection)
+                    assert await opened.counts() == (0, 1), missing
+                    if connection.is_in_transaction():
+                        await connection.execute("ROLLBACK")
+                stores.server.run(missing, stores.database)
+                if is_begun:
+                    await connection.execute("BEGIN; INSERT INTO own.mine VALUES ('row')")
+                await opened.bill(order, connection)
+                assert await opened.counts() == (1, 0)
+                assert await asked(stores.url, "SELECT count(*) FROM own.mine") == is_begun
+                await connection.close()
+
+    stores.run(test)
 
 
 def test_what_cannot_be_granted(stores: Stores) -> None:

@@ -86,10 +86,10 @@ async def use(store: IMetadataStore, ledgers: ILedgerStore, first: int) -> None:
         intent = WriteOperation(branch=0, segment="a", ledger=0, after="0:0")
         request = IntendedAppend((Append(b"x"),), header, Key("/op", "p"), (IndexEntry("op", b"k"),), intent)
         await asyncio.gather(*(ledger.append_intended(request) for _ in range(4)))
-        await append_jointly(ledgers, ledger, keys, first + number)
+        await append_jointly(ledgers, ledger, keys)
 
 
-async def append_jointly(ledgers: ILedgerStore, ledger: IColocatedLedger, keys: Sequence[Key], sequence: int) -> None:
+async def append_jointly(ledgers: ILedgerStore, ledger: IColocatedLedger, keys: Sequence[Key]) -> None:
     """Append by statements for one call and for several, which create, replace, check and delete records."""
     assert IColocatedLedgerStore.providedBy(ledgers)
     for together in (1, 3):
@@ -99,9 +99,8 @@ async def append_jointly(ledgers: ILedgerStore, ledger: IColocatedLedger, keys: 
             made, index = Key(f"/made/{name}", "p"), (IndexEntry("j", name.encode()),)
             made_keys.append(made)
             puts = (Put(made, b"", Expect.ABSENT, index), Put(keys[place], b"", Expect.ANY, index))
-            entry = Append(b"x", sequence=ProducerSequence(name, sequence, sequence))
             batch = Batch((Check(keys[3], Expect.ANY),), puts)
-            requests.append(JointAppend((LedgerAppend(ledger.reference, (entry,)),), batch))
+            requests.append(JointAppend((LedgerAppend(ledger.reference, (Append(name.encode()),)),), batch))
         await asyncio.gather(*(ledgers.append_jointly(request) for request in requests))
         gone = (JointAppend((), Batch(deletes=(Delete(made, Expect.ANY),))) for made in made_keys)
         await asyncio.gather(*(ledgers.append_jointly(request) for request in gone))

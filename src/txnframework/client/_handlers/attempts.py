@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 from txnframework.broker import Host
 from txnframework.client._base import RetryPolicy
 from txnframework.client._handlers.handler_functions import HandlerFunction, HandlerMisuse
 from txnframework.client._handlers.plan import Hindrance
+from txnframework.client._handlers.shared_commits import Acknowledging, SharedCommits
 from txnframework.client._handlers.transactions import HandlerTransactions
 from txnframework.client._messages import Message
-from txnframework.client._planned import PlannedAck, take_planned
-from txnframework.client._transact import find_place, transact_planned
+from txnframework.client._own_rows import JoinedRows, RowsRefused, usual_block
+from txnframework.client._planned import PlannedOperation, take_planned
+from txnframework.client._transact import find_place
 from txnframework.client._transaction import TransactionPart, part_of
 from txnframework.errors import (
     Closed,
@@ -26,18 +29,10 @@ from txnframework.errors import (
 )
 from txnframework.model.names import topic_of
 
+Connect = Callable[[], AbstractAsyncContextManager[Any]]
+"""Returns a block that yields a connection of the application's own, as ``pool.acquire`` does."""
 Attempt = Callable[[tuple[Message[Any], ...]], Awaitable[None]]
 """Handles and acknowledges messages, or raises."""
-
-
-class Acknowledging(Protocol):
-    """The consumer of the messages."""
-
-    async def ack(self, *messages: Any, txn: TransactionPart | None = None) -> None:
-        """Acknowledge messages."""
-
-    def acknowledging(self, *messages: Any) -> PlannedAck:
-        """Return acknowledgments for ``Client.transact``."""
 
 
 class HandlerAttempts:
@@ -49,19 +44,54 @@ class HandlerAttempts:
         self._handler = handler
         self._retry = RetryPolicy(host.environment, host.config.client)
 
-    async def planned(self, transactions: HandlerTransactions, messages: tuple[Message[Any], ...]) -> None:
+    async def planned(self, commits: SharedCommits, messages: tuple[Message[Any], ...]) -> None:
         """Call the handler, then send what it returned and acknowledge, as ``Client.transact`` does."""
         sends = self._handler.sends_of(await self._handler.call(messages))
-        operations = take_planned(self._host, (*sends, self._consumer.acknowledging(*messages)))
+        if sends:
+            take_planned(self._host, sends)
         try:
-            await transact_planned(self._host, operations, transactions.request, lambda _: transactions.open())
+            await commits.commit(sends, messages)
         except Unavailable as error:
             raise Hindrance from error
         except InvalidInput as error:
-            names, place = await find_place(self._host, operations)
-            if place is None and await self._any_has_migrated(names):
+            if await self._are_migrating((*sends, self._consumer.acknowledging(*messages))):
                 raise Hindrance from error
             raise
+
+    async def with_rows(
+        self, connect: Connect, transactions: HandlerTransactions, messages: tuple[Message[Any], ...]
+    ) -> None:
+        """Call the handler with a connection, then commit its rows with what it returned and the acknowledgments."""
+        began = handled = False
+        request = transactions.request
+        usual = partial(usual_block, self._host, self._retry, request)
+        try:
+            async with connect() as connection:
+                rows = await JoinedRows.join(self._host, (transactions.domain(), ""), connection)
+                began = True
+                try:
+                    sends = self._handler.sends_of(await self._handler.call(messages, connection))
+                    operations = take_planned(self._host, (*sends, self._consumer.acknowledging(*messages)))
+                except BaseException:
+                    await rows.rollback()
+                    raise
+                handled = True
+                await rows.transact(operations, request, usual)
+        except BaseException as error:
+            if handled and isinstance(error, Unavailable | RowsRefused):
+                raise Hindrance from error
+            if handled and isinstance(error, InvalidInput) and await self._are_migrating(operations):
+                raise Hindrance from error
+            if not began and isinstance(error, InvalidInput):
+                raise HandlerMisuse(f"a transaction for {self._handler} cannot begin: {error}") from error
+            if not began and not _ends_the_loop(error):
+                raise Hindrance from error
+            raise
+
+    async def _are_migrating(self, operations: Sequence[PlannedOperation]) -> bool:
+        """Return whether no transaction covers the operations because some of their topics have migrated."""
+        names, place = await find_place(self._host, operations)
+        return place is None and await self._any_has_migrated(names)
 
     async def in_transaction(
         self, begin: Callable[[], AbstractAsyncContextManager[Any]], messages: tuple[Message[Any], ...]

@@ -79,7 +79,8 @@ class HandlerLoop:
         self._stopping = asyncio.Event()
         self._hurried = asyncio.Event()
         self._changed = asyncio.Event()
-        self._receiving: asyncio.Future[Sequence[Message[Any]]] | None = None
+        # The task of ``run`` while it waits for messages, which ``stop`` interrupts.
+        self._receiving: asyncio.Task[Any] | None = None
         self._jobs: dict[_Job, asyncio.Task[None]] = {}
         self._timers: set[asyncio.Task[None]] = set()
         self._hindered = HinderedJobs(environment, name)
@@ -91,8 +92,9 @@ class HandlerLoop:
             self._hurried.set()
         self._stopping.set()
         self._changed.set()
-        if self._receiving is not None:
-            self._receiving.cancel()
+        receiving, self._receiving = self._receiving, None
+        if receiving is not None:
+            receiving.cancel()
 
     async def run(self) -> None:
         """Handle messages until ``stop``; an error of receiving is raised."""
@@ -122,14 +124,12 @@ class HandlerLoop:
 
     async def _next(self) -> Sequence[Message[Any]]:
         """Return the next messages; none if the loop was stopped."""
-        receiving = self._receiving = start_task(self._receive(self._options.messages_max))
+        task = self._receiving = asyncio.current_task()
         try:
-            return await receiving
+            return await self._receive(self._options.messages_max)
         except asyncio.CancelledError:
-            if receiving.done() and not receiving.cancelled() and receiving.exception() is None:
-                self._give_back(receiving.result())
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            # Nothing is received by a call that is cancelled: a call that has messages returns at once.
+            if task is None or self._receiving is not None or task.uncancel():
                 raise
             return ()
         finally:

@@ -12,12 +12,13 @@ from txnframework.broker import Host
 from txnframework.client._arguments import whole_number
 from txnframework.client._base import RetryPolicy, backoff_of
 from txnframework.client._content_types import T_co
-from txnframework.client._handlers.attempts import Attempt, HandlerAttempts
+from txnframework.client._handlers.attempts import Attempt, Connect, HandlerAttempts
 from txnframework.client._handlers.handler_functions import HandlerFunction, Outgoing, handler_function
 from txnframework.client._handlers.loop import HandlerLoop, LoopDelays
 from txnframework.client._handlers.messages import HandledMessages
 from txnframework.client._handlers.options import MESSAGES_MAX, RunOptions, loop_options
 from txnframework.client._handlers.plan import LoopOptions
+from txnframework.client._handlers.shared_commits import SharedCommits
 from txnframework.client._handlers.signals import signals_of, stopping_at
 from txnframework.client._handlers.transactions import EarlyTransaction, HandlerTransactions
 from txnframework.client._messages import Message
@@ -41,6 +42,9 @@ class HasTransaction(Protocol):
 
 Given = TypeVar("Given", bound="TransactionPart | HasTransaction")
 """What a handler gets beside its messages."""
+
+Connection = TypeVar("Connection")
+"""What the application's connection is."""
 
 Open = Callable[[], AbstractAsyncContextManager[Given]]
 
@@ -99,6 +103,17 @@ class HandlerRuns(ABC, Generic[T_co]):
     @overload
     async def run(
         self,
+        handler: Callable[[Message[T_co], Connection], Awaitable[Outgoing]],
+        *,
+        commit_with: Callable[[], AbstractAsyncContextManager[Connection]],
+        transaction: None = None,
+        transactional: Literal[True] = True,
+        **options: Unpack[RunOptions],
+    ) -> None: ...
+
+    @overload
+    async def run(
+        self,
         handler: Callable[[Message[T_co], Given], Awaitable[object]],
         *,
         transaction: Open[Given],
@@ -120,6 +135,7 @@ class HandlerRuns(ABC, Generic[T_co]):
         self,
         handler: Callable[..., Awaitable[object]],
         *,
+        commit_with: Connect | None = None,
         transaction: Open[Any] | None = None,
         transactional: bool = True,
         **options: Unpack[RunOptions],
@@ -147,6 +163,10 @@ class HandlerRuns(ABC, Generic[T_co]):
 
         :param handler: a coroutine function. If it accepts two arguments, it gets the transaction, and its result is
             ignored.
+        :param commit_with: how to get a connection or session to the database of the metadata store: a function that
+            returns an async context manager, such as ``pool.acquire`` or an ``async_sessionmaker``. The handler gets
+            what it yields, in an open transaction, and writes its rows there. What it returns is sent. Rows, messages
+            and the acknowledgment take effect by one COMMIT; see ``Client.transact``.
         :param transaction: how to begin a transaction: a function that returns an async context manager. It yields the
             transaction, or an object whose attribute ``txn`` is the transaction; the handler gets what it yields.
             Default: ``Client.transaction()`` of the domain of the consumer's topics.
@@ -166,6 +186,7 @@ class HandlerRuns(ABC, Generic[T_co]):
         """
         await self._run(
             handler_function(handler, takes_several=False),
+            commit_with,
             transaction,
             transactional,
             loop_options(1, options),
@@ -188,6 +209,18 @@ class HandlerRuns(ABC, Generic[T_co]):
         self,
         handler: Callable[[tuple[Message[T_co], ...], Transaction], Awaitable[object]],
         *,
+        messages_max: int = MESSAGES_MAX,
+        transaction: None = None,
+        transactional: Literal[True] = True,
+        **options: Unpack[RunOptions],
+    ) -> None: ...
+
+    @overload
+    async def run_batches(
+        self,
+        handler: Callable[[tuple[Message[T_co], ...], Connection], Awaitable[Outgoing]],
+        *,
+        commit_with: Callable[[], AbstractAsyncContextManager[Connection]],
         messages_max: int = MESSAGES_MAX,
         transaction: None = None,
         transactional: Literal[True] = True,
@@ -222,6 +255,7 @@ class HandlerRuns(ABC, Generic[T_co]):
         handler: Callable[..., Awaitable[object]],
         *,
         messages_max: int = MESSAGES_MAX,
+        commit_with: Connect | None = None,
         transaction: Open[Any] | None = None,
         transactional: bool = True,
         **options: Unpack[RunOptions],
@@ -239,6 +273,7 @@ class HandlerRuns(ABC, Generic[T_co]):
         whole_number(messages_max, "messages_max", 1)
         await self._run(
             handler_function(handler, takes_several=True),
+            commit_with,
             transaction,
             transactional,
             loop_options(messages_max, options),
@@ -257,13 +292,14 @@ class HandlerRuns(ABC, Generic[T_co]):
     async def _run(
         self,
         handler: HandlerFunction,
+        commit_with: Connect | None,
         transaction: Open[Any] | None,
         transactional: bool,
         bounds: LoopOptions,
         options: RunOptions,
     ) -> None:
         self._require_open()
-        attempt, own = self._attempt(handler, transaction, transactional, bounds)
+        attempt, own = self._attempt(handler, commit_with, transaction, transactional, bounds)
         signals = signals_of(options.get("stop_on_signals", ()))
         if self._loop is not None:
             raise InvalidInput(f"this consumer of subscription {self._options.subscription} runs a handler already")
@@ -292,19 +328,31 @@ class HandlerRuns(ABC, Generic[T_co]):
         return received
 
     def _attempt(
-        self, handler: HandlerFunction, transaction: Open[Any] | None, transactional: bool, bounds: LoopOptions
+        self,
+        handler: HandlerFunction,
+        commit_with: Connect | None,
+        transaction: Open[Any] | None,
+        transactional: bool,
+        bounds: LoopOptions,
     ) -> tuple[Attempt, HandlerTransactions | None]:
         """Return how messages are handled, and the transactions for it, if the loop begins them."""
         attempts = HandlerAttempts(self._host, self, handler)
         if not transactional:
-            if transaction is not None:
+            if transaction is not None or commit_with is not None:
                 raise InvalidInput("transactional=False and a transaction exclude each other; leave one of them out")
             return attempts.without_transaction, None
+        if commit_with is not None:
+            if transaction is not None:
+                raise InvalidInput("commit_with and transaction exclude each other; leave one of them out")
+            if not handler.takes_transaction:
+                raise InvalidInput(f"{handler} has no second argument, which would get the connection of commit_with")
+            own = self._own_transactions(bounds)
+            return partial(attempts.with_rows, commit_with, own), own
         if transaction is None:
             own = self._own_transactions(bounds)
             if handler.takes_transaction:
                 return partial(attempts.in_transaction, own.open), own
-            return partial(attempts.planned, own), own
+            return partial(attempts.planned, SharedCommits(self._host, self, own)), own
         if handler.takes_transaction:
             return partial(attempts.in_transaction, transaction), None
         raise InvalidInput(f"{handler} has no second argument, which would get what the option transaction yields")

@@ -85,7 +85,7 @@ class HandlerTransactions:
     ) -> None:
         self.request = request
         self._create = create
-        self._domain = domain
+        self.domain = domain
         self._needed = needed
         self._environment = environment
         self._age_ms_max = min(EARLY_MS_MAX, request.timeout_ms // 10)
@@ -114,7 +114,7 @@ class HandlerTransactions:
 
     async def take(self) -> Transaction:
         """Return an open transaction; errors are those of ``Transaction.begin``."""
-        domain = self._domain()
+        domain = self.domain()
         while self._early:
             early = self._early.popleft()
             if early.domain != domain or self._is_old(early):
@@ -137,7 +137,7 @@ class HandlerTransactions:
         if self._waits or len(self._early) >= self._needed():
             return
         try:
-            domain = self._domain()
+            domain = self.domain()
             txn = self._create(domain)
         except TxnFrameworkError:
             return  # reported to the next call

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from txnframework.broker import Host, WaitingTransaction
+from txnframework.broker import Host, StepWithRowsRefused, WaitingTransaction
 from txnframework.client._base import require_open
 from txnframework.client._joint.acks import SegmentAcks, segment_acks
 from txnframework.client._joint.appends import JointAppends
@@ -15,18 +16,25 @@ from txnframework.client._messages import MessageID
 from txnframework.client._planned import PlannedAck, PlannedOperation, PlannedSend
 from txnframework.client._transaction import TransactionPart
 from txnframework.errors import OutcomeUnknown, TxnFrameworkError
-from txnframework.interfaces import IJointCoordinator
+from txnframework.interfaces import IDatabaseTransaction, IJointCoordinator
 from txnframework.model.ids import Branch
 from txnframework.model.joint import JointTransaction
 from txnframework.model.transactions import Begin, State, Transaction
+from txnframework.runtime.tasks import ended
 
 
 async def transact_jointly(
-    host: Host, place: tuple[str, str], request: Begin, operations: Sequence[PlannedOperation]
+    host: Host,
+    place: tuple[str, str],
+    request: Begin,
+    operations: Sequence[PlannedOperation],
+    rows: IDatabaseTransaction | None = None,
 ) -> tuple[MessageID, ...] | None:
     """
     Perform the operations in one step, and return the ids of the messages; None: nothing was written.
 
+    :param rows: a transaction of the application, which the step commits; after None it is still open.
+    :raises StepWithRowsRefused: the store has refused a step with ``rows``; nothing was written.
     :raises OutcomeUnknown: everything took effect or nothing.
     """
     require_open(host)
@@ -39,7 +47,9 @@ async def transact_jointly(
         return None  # an earlier call may have stored such a message, and only a send finds its copy
     try:
         branch = Branch(await coordinator.reserve_id())
-        return await _JointTransaction(host, coordinator, branch, request).perform(sends, acks)
+        return await _JointTransaction(host, coordinator, branch, request, rows).perform(sends, acks)
+    except StepWithRowsRefused:
+        raise
     except REFUSALS:
         return None
 
@@ -47,11 +57,19 @@ async def transact_jointly(
 class _JointTransaction:
     """One attempt to make a transaction in one step."""
 
-    def __init__(self, host: Host, coordinator: IJointCoordinator, branch: Branch, request: Begin) -> None:
+    def __init__(
+        self,
+        host: Host,
+        coordinator: IJointCoordinator,
+        branch: Branch,
+        request: Begin,
+        rows: IDatabaseTransaction | None,
+    ) -> None:
         self._host = host
         self._coordinator = coordinator
         self._branch = branch
         self._request = request
+        self._rows = rows
 
     async def perform(self, sends: Sequence[PlannedSend], acks: Sequence[PlannedAck]) -> tuple[MessageID, ...]:
         """Make the step, or raise one of the refusals."""
@@ -65,6 +83,8 @@ class _JointTransaction:
             try:
                 await appends.add(sends, until, held)
                 await self._finish(partial(self._make, appends, acking), held.pop_all())
+            except StepWithRowsRefused:
+                raise
             except REFUSALS as error:
                 raise StepsNeeded from error  # observers see the usual steps only
             ids = appends.ids()
@@ -79,7 +99,12 @@ class _JointTransaction:
         steps, keys = self._host.steps, (self._branch.txn_id,)
         step = steps.begin(partial(_refusal, make), keys)
         step.add_done_callback(lambda _: held.close())
-        refused = await steps.end_of(step, keys)
+        try:
+            refused = await steps.end_of(step, keys)
+        except asyncio.CancelledError:
+            if self._rows is not None:
+                await ended(step)  # it uses the connection
+            raise
         if refused is not None:
             raise refused
 
@@ -96,7 +121,7 @@ class _JointTransaction:
         try:
             for one in acking:
                 one.begin()
-            await self._host.joint_steps.commit(transaction)
+            await self._host.joint_steps.commit(transaction, self._rows)
             own.outcomes.note(self._branch, counts=True)
             for one in acking:
                 one.committed()

@@ -81,6 +81,18 @@ class SegmentRouter:
             return None
         return {str(self.layout.name_of(number)): some for number, some in routed.items()}
 
+    async def catch_up(self) -> None:
+        """Follow a change of the layout that has refused a step, so that the next one is routed by it."""
+        if self._rerouting is None:
+            self._rerouting = start_task(self._follow_stored())
+            self._rerouting.add_done_callback(self._rerouted)
+        await asyncio.wait({self._rerouting})
+
+    async def _follow_stored(self) -> None:
+        layout = await self._retry.run(self._host.topics.finish_changes, self.layout.topic)
+        if layout.continues(self.layout):
+            await self._move_to(layout)
+
     def fail_later(self, error: BaseException) -> None:
         """After a message outside of transactions was not stored: refuse later ones, if the producer is to do so."""
         if not self._stops_after_failure or self.stopped_by is not None:

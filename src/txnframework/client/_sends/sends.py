@@ -79,6 +79,10 @@ class ProducerSends(Generic[T_contra]):
         """The topic to which the messages go, which may have migrated since the producer was opened."""
         return self._router.layout.topic
 
+    async def catch_up(self) -> None:
+        """Follow a change of the topic that a step has met."""
+        await self._router.catch_up()
+
     def require_open(self) -> None:
         """Raise Closed if the producer was closed."""
         if self.is_closed:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, count, islice
 from typing import NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 from txnframework.broker import DurableCounts, NumberedDelivery, SubscriptionRef
 from txnframework.client._messages import Message
@@ -42,12 +43,14 @@ class Delivery:
     """
     A message with the number of its delivery.
 
-    ``is_replaced``: the dispatch may deliver another message instead, because this one waits for its key.
+    ``place``: it came to the inbox before those with a higher one. ``is_replaced``: the dispatch may deliver another
+    message instead, because this one waits for its key.
     """
 
     feed: Source
     message: Message
     number: int
+    place: int
     is_replaced: bool = False
 
 
@@ -69,7 +72,12 @@ class Inbox:
         """The key of a message; None: messages have no keys. ``forget_keys`` unsets it."""
         self.unrecorded: tuple[Source, tuple[NumberedDelivery, ...]] | None = None
         """The deliveries that must be recorded before ``take`` returns them; it returned none."""
-        self._waiting: deque[Delivery] = deque()
+        # By segment. Each call takes from the next one, so that handlers at work at a time have messages of several.
+        self._waiting: dict[Source, deque[Delivery]] = {}
+        self._places = count()
+        # The place of the first message of each segment whose ancestors' messages precede its own. All of those came to
+        # the inbox before.
+        self._first: WeakKeyDictionary[Source, int] = WeakKeyDictionary()
         self._held: set[OrderKey] = set()
         # For each key: its messages that were passed over while it was held. Later ones are still in ``_waiting``.
         self._passed: dict[OrderKey, deque[Delivery]] = {}
@@ -78,7 +86,12 @@ class Inbox:
 
     def put(self, feed: Source, message: Message, number: int) -> None:
         """Add the delivery with this number."""
-        self._waiting.append(Delivery(feed, message, number))
+        if feed not in self._waiting:
+            self._waiting[feed] = deque()
+        place = next(self._places)
+        if feed.follows is not None:
+            self._first.setdefault(feed, place)
+        self._waiting[feed].append(Delivery(feed, message, number, place))
 
     # -- keys -----------------------------------------------------------------------------------------
 
@@ -97,7 +110,8 @@ class Inbox:
 
     def forget_keys(self) -> None:
         """Free all keys, and give the messages no keys any more."""
-        self._waiting.extendleft(reversed([one for queue in self._passed.values() for one in queue]))
+        for queue in self._passed.values():
+            self._waiting.setdefault(queue[0].feed, deque()).extendleft(reversed(queue))
         self._passed.clear()
         self._freed.clear()
         self._held.clear()
@@ -105,7 +119,7 @@ class Inbox:
 
     def count_free(self) -> int:
         """Return the number of messages that were not passed over, or whose key was freed since."""
-        return len(self._waiting) + sum(len(self._passed[key]) for key in self._freed)
+        return sum(map(len, self._waiting.values())) + sum(len(self._passed[key]) for key in self._freed)
 
     def _key(self, one: Delivery) -> OrderKey | None:
         return None if self.order_key is None else self.order_key(one.message)
@@ -137,24 +151,30 @@ class Inbox:
         return tuple(taken)
 
     def _take_waiting(self, taken: list[Message], messages_max: int) -> None:
-        unready: list[Delivery] = []
-        asked: Source | None = None
-        is_ready = True
-        while self._waiting and len(taken) < messages_max:
-            one = self._waiting[0]
-            if one.feed is not asked:
-                if not _follows(one.feed):
-                    break
-                is_ready = self.ready is None or self.ready(one.feed)
-            asked = one.feed
-            key = self._key(one)
-            if not is_ready:
-                unready.append(self._waiting.popleft())
-            elif key is not None and (key in self._held or key in self._passed):
-                self._pass_over(key, self._waiting.popleft())
-            elif not self._take_first(self._waiting, taken, messages_max):
-                break
-        self._waiting.extendleft(reversed(unready))
+        for feed, queue in tuple(self._waiting.items()):
+            if len(taken) >= messages_max:
+                return
+            if not _follows(feed) or not (self.ready is None or self.ready(feed)) or self._is_preceded(feed):
+                continue
+            is_last = False
+            while queue and len(taken) < messages_max and not is_last:
+                key = self._key(queue[0])
+                if key is not None and (key in self._held or key in self._passed):
+                    self._pass_over(key, queue.popleft())
+                else:
+                    is_last = not self._take_first(queue, taken, messages_max)
+            del self._waiting[feed]
+            if queue:
+                self._waiting[feed] = queue
+            if is_last:
+                return
+
+    def _is_preceded(self, feed: Source) -> bool:
+        """Return whether a message that came before those of a segment was not taken: it may be of an ancestor."""
+        first = self._first.get(feed)
+        return first is not None and any(
+            queue[0].place < first for other, queue in self._waiting.items() if queue and other is not feed
+        )
 
     def _take_first(self, queue: deque[Delivery], taken: list[Message], messages_max: int) -> bool:
         """Take the first message of a queue, unless it was withdrawn; return False if nothing may be taken after it."""
@@ -181,7 +201,7 @@ class Inbox:
             return
         for later in islice(queue, 1, messages_max):
             position = later.message.id.position
-            if later.feed is not first.feed or position in counting.suspects or self._key(later) in self._held:
+            if position in counting.suspects or self._key(later) in self._held:
                 return
             if not counting.must_record(position, later.number):
                 return
@@ -211,9 +231,10 @@ class Inbox:
             removed += queue
             del self._passed[passed]
             self._freed.pop(passed, None)
-        waiting = [one for one in self._waiting if is_meant(one)]
-        if waiting:
-            self._waiting = deque(one for one in self._waiting if not is_meant(one))
+        before = self._waiting.pop(feed, deque())
+        waiting = [one for one in before if is_meant(one)]
+        if len(waiting) < len(before):
+            self._waiting[feed] = deque(one for one in before if not is_meant(one))
         return removed + waiting
 
     def purge_all(self) -> dict[Source, frozenset[Position]]:
@@ -227,7 +248,7 @@ class Inbox:
         return {feed: frozenset(positions) for feed, positions in found.items()}
 
     def _all(self) -> Iterator[Delivery]:
-        return chain(self._waiting, *self._passed.values())
+        return chain(*self._waiting.values(), *self._passed.values())
 
 
 def _follows(feed: Source) -> bool:

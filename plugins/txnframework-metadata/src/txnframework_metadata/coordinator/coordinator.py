@@ -20,6 +20,7 @@ from txnframework.errors import (
 from txnframework.interfaces import (
     IApplicationCoordinator,
     ICoCommitCoordinator,
+    ICoCommitStore,
     IDatabaseTransaction,
     IJointCoordinator,
     IWatch,
@@ -75,6 +76,8 @@ from txnframework_metadata.watches import close_all, first_of
 _LOG = logging.getLogger(__name__)
 
 _FIRST_COORDINATOR = 0
+# How many ids are kept where they cannot be reserved once rows are written: many transactions may begin at a time.
+_IDS_READY = 100
 
 
 @implementer(IApplicationCoordinator, ICoCommitCoordinator, ISharedOperationsOwner)
@@ -203,7 +206,20 @@ class MetadataCoordinator:
         self._require_open()
         return await self._ids.next_id()
 
-    async def commit_jointly(self, request: JointCommit) -> JointCommitted:
+    async def prepare(self) -> None:
+        """Keep some ids reserved, if a row of the application keeps the store from writing."""
+        self._require_open()
+        if ICoCommitStore.providedBy(self._store) and self._store.has_one_writer:
+            await self._ids.keep_ready(_IDS_READY)
+
+    async def join_connection(self, connection: object) -> IDatabaseTransaction:
+        """Join the database transaction of the application's connection for ``commit_jointly``."""
+        self._require_open()
+        return await co_commit_store(self._store).join_connection(connection)
+
+    async def commit_jointly(
+        self, request: JointCommit, transaction: IDatabaseTransaction | None = None
+    ) -> JointCommitted:
         """Begin and commit transactions in one step, with their entries and acknowledgments."""
         self._require_open()
         assert self._joint_ledgers is not None, "only an IJointCoordinator is asked"
@@ -214,6 +230,7 @@ class MetadataCoordinator:
             request,
             self._options.attempts_max,
             self._transactions.retention_ms,
+            transaction,
         )
 
     async def settle(self, txn_id: TxnID) -> SweepResult:

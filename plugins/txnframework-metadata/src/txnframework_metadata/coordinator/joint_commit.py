@@ -16,11 +16,11 @@ and settling do one after the other, with nothing between them that another proc
 Crash windows:
 
 * Before the step nothing is stored, and after it everything is. An id that was reserved is unused.
-* If the reply is lost, the header of the first transaction shows the outcome of all. If there is no header, the step
-  may still be under way. A header that says ABORTED is then put, with the expectation that there is none: the *fence*.
-  Either the step finds the fence and is refused, or the fence finds the step's header. A fence must outlast every late
-  step, also where the outcomes of transactions are kept for a short time only. So it says that the transaction ends
-  ``FENCE_MS`` from now, and is collected after that.
+* If the reply is lost, also that of the COMMIT of an application, the header of the first transaction shows the outcome
+  of all. If there is no header, the step may still be under way. A header that says ABORTED is then put, with the
+  expectation that there is none: the *fence*. Either the step finds the fence and is refused, or the fence finds the
+  step's header. A fence must outlast every late step, also where the outcomes of transactions are kept for a short time
+  only. So it says that the transaction ends ``FENCE_MS`` from now, and is collected after that.
 * A process that was paused before it reads may find no header because the header of the step was collected since. A
   fence would then say that a committed transaction is aborted. So there is no fence once the outcome may be forgotten.
 """
@@ -37,7 +37,13 @@ from txnframework.errors import (
     Unavailable,
     VersionMismatch,
 )
-from txnframework.interfaces import IColocatedLedgerStore, IColocatedStore, ILedgerStore, IMetadataStore
+from txnframework.interfaces import (
+    IColocatedLedgerStore,
+    IColocatedStore,
+    IDatabaseTransaction,
+    ILedgerStore,
+    IMetadataStore,
+)
 from txnframework.model.colocated import JointAppend
 from txnframework.model.ids import TxnID
 from txnframework.model.joint import JointCommit, JointCommitted, JointTransaction
@@ -65,6 +71,7 @@ async def commit_jointly(
     request: JointCommit,
     attempts_max: int,
     retention_ms: int,
+    transaction: IDatabaseTransaction | None = None,
 ) -> JointCommitted:
     """Make the step; see ``IJointCoordinator.commit_jointly``. ``retention_ms``: how long outcomes are kept."""
     now_ms, kept_until_ms = environment.now_ms(), environment.monotonic_ms() + retention_ms
@@ -72,8 +79,13 @@ async def commit_jointly(
     batch = Batch((), (*headers, *(ack.move.put for ack in request.acks)), (), across_partitions=True)
     vacant = tuple(one for ack in request.acks for one in ack.vacant)
     try:
-        done = await ledgers.append_jointly(JointAppend(request.appends, batch, vacant))
+        done = await ledgers.append_jointly(JointAppend(request.appends, batch, vacant), transaction)
+        if transaction is not None:
+            await transaction.commit()
     except OutcomeUnknown as unknown:
+        if transaction is not None:
+            # If the connection still works, this ends the database transaction, and nothing waits for its locks.
+            await transaction.rollback()
         # The step wrote all headers or none, so the first one decides for all.
         await _require_committed(store, environment, request.transactions, attempts_max, kept_until_ms, unknown)
         return JointCommitted(None, None)

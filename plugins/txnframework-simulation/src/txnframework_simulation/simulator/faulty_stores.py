@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 
 from zope.interface import Interface, directlyProvides, implementer, providedBy
 
@@ -157,7 +158,17 @@ class FaultyDatabaseTransaction(ForwardingProxy):
 
     async def commit(self) -> None:
         """Commit the transaction."""
-        await self._calls.write("commit_joined", "the rows", self._joined.commit)
+        await self._calls.write("commit_joined", "the rows", self._joined.commit, self._leave)
+
+    def _leave(self) -> Callable[[], Awaitable[object]]:
+        """Lose the connection while the COMMIT is on its way; return what delivers it."""
+        joined: Any = self._joined  # in memory, as all simulated stores
+        deliver = joined.leave()
+
+        async def deliver_late() -> None:
+            deliver()
+
+        return deliver_late
 
 
 @implementer(IMetadataStore)
@@ -240,6 +251,13 @@ class FaultyMetadataStore(ForwardingProxy):
         joined = await self._calls.read(
             "join_transaction", header, lambda: store.join_transaction(connection, header, version)
         )
+        return FaultyDatabaseTransaction(joined, self._calls)
+
+    async def join_connection(self, connection: object) -> IDatabaseTransaction:
+        """Join the transaction of an application's connection for one step."""
+        store = self._store
+        assert ICoCommitStore.providedBy(store), "the caller has checked it"
+        joined = await self._calls.read("join_connection", "the rows", lambda: store.join_connection(connection))
         return FaultyDatabaseTransaction(joined, self._calls)
 
     async def close(self) -> None:
@@ -347,10 +365,20 @@ class FaultyLedgerStore(ForwardingProxy):
         """Open an existing managed ledger, or raise LedgerNotFound."""
         return FaultyLedger(await self._calls.read("open", name, lambda: self._ledgers.open(name)), self._calls)
 
-    async def append_jointly(self, request: JointAppend) -> JointAppended:
-        """Append entries to several ledgers and apply a batch, in one step."""
+    async def append_jointly(
+        self, request: JointAppend, transaction: IDatabaseTransaction | None = None
+    ) -> JointAppended:
+        """
+        Append entries to several ledgers and apply a batch, in one step.
+
+        In a transaction of an application, a lost reply is a lost connection, so nothing is committed.
+        """
         ledgers = self._ledgers
         assert IColocatedLedgerStore.providedBy(ledgers), "the caller has checked it"
+        if transaction is not None:
+            return await self._calls.read(
+                "append_joined", request.batch, lambda: ledgers.append_jointly(request, transaction)
+            )
         return await self._calls.write("append_jointly", request.batch, lambda: ledgers.append_jointly(request))
 
     async def delete(self, name: str, upto_ledger_id: int | None) -> None:

@@ -48,6 +48,9 @@ class StoreCall:
         return f"{self.name} {self.about}"
 
 
+Leave = Callable[[], Callable[[], Awaitable[object]]] | None
+
+
 class StoreCalls:
     """
     All calls of one process to its stores; ``fault`` draws the fault of each call.
@@ -83,17 +86,21 @@ class StoreCalls:
         """Make a call that changes nothing."""
         return await self._made(StoreCall(name, _subject_of(about), False), answer)
 
-    async def write(self, name: str, about: object, answer: Callable[[], Awaitable[T]]) -> T:
-        """Make a call that changes something."""
-        return await self._made(StoreCall(name, _subject_of(about), True), answer)
+    async def write(self, name: str, about: object, answer: Callable[[], Awaitable[T]], leave: Leave = None) -> T:
+        """
+        Make a call that changes something.
 
-    async def _made(self, call: StoreCall, answer: Callable[[], Awaitable[T]]) -> T:
+        :param leave: called when the call will be applied late; returns what applies it. Default: ``answer`` does.
+        """
+        return await self._made(StoreCall(name, _subject_of(about), True), answer, leave)
+
+    async def _made(self, call: StoreCall, answer: Callable[[], Awaitable[T]], leave: Leave = None) -> T:
         fault = self.fault(call)
         await self.on_the_way(call)
         if fault is CallFault.REFUSED:
             raise Unavailable(f"{call} was refused by the simulation")
         if fault is CallFault.APPLIED_LATE and call.writes:
-            self.apply_late(answer)
+            self.apply_late(answer if leave is None else leave())
             raise OutcomeUnknown(f"the reply to {call} was lost by the simulation, which applies it later")
         try:
             answered = await answer()

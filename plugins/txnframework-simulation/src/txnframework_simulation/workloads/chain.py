@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from txnframework.client import Message, Transaction
 from txnframework.errors import Conflict, Unavailable
@@ -147,7 +148,7 @@ class Clerk:
         if not received:
             return False
         if self._options.at_once and self._context.likely(self._options.at_once):
-            return await self._bill_at_once(received, consumer, invoices)
+            return await self.bill_at_once(received, consumer, invoices)
         txn = await self.begin_billing(chance.choice((2_000, 10_000)))
         try:
             await self.transform(received, consumer, invoices, txn)
@@ -157,16 +158,25 @@ class Clerk:
         await self.end_billing(txn)
         return chance.random() < 0.7
 
-    async def _bill_at_once(
+    async def bill_at_once(
         self, received: tuple[Message, ...], consumer: RecordedConsumer, invoices: RecordedProducer
     ) -> bool:
+        """Write the invoices of some orders, and acknowledge the orders, in one call; return whether to go on."""
         sends = [(invoices, invoice, "k") for invoice in self.invoices_of(received)]
         groups = [received] if self._context.likely(0.7) else [(order,) for order in received]
         try:
-            await self._recorded.transact(sends, [(consumer, some) for some in groups])
+            await self.transact(sends, [(consumer, some) for some in groups])
         except (Conflict, Unavailable):
             return False
         return True
+
+    async def transact(
+        self,
+        sends: Sequence[tuple[RecordedProducer, str, str]],
+        acks: Sequence[tuple[RecordedConsumer, tuple[Message, ...]]],
+    ) -> None:
+        """Send invoices and acknowledge orders in one call."""
+        await self._recorded.transact(sends, acks)
 
     async def begin_billing(self, timeout_ms: int) -> Transaction:
         """Begin the transaction of some invoices."""

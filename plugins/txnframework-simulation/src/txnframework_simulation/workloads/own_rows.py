@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from txnframework.client import Message, Transaction
@@ -147,6 +147,21 @@ class Bookkeeper(Clerk):
         txn = await self._recorded.begin(timeout_ms=timeout_ms, commit_with=self._connection.given)
         self._at_step(BEGUN)
         return txn
+
+    async def transact(
+        self,
+        sends: Sequence[tuple[RecordedProducer, str, str]],
+        acks: Sequence[tuple[RecordedConsumer, tuple[Message, ...]]],
+    ) -> None:
+        """Write rows with a new connection, and let one call commit them with the invoices."""
+        await self._let_go()
+        connection = self._connection = await self._connect(self._recorded)
+        for _, invoice, _ in sends:
+            await self._write_row(invoice)
+        try:
+            await self._recorded.transact(sends, acks, commit_with=connection.given)
+        except connection.errors as error:
+            raise RowsRefused(str(error)) from error
 
     async def transform(
         self, received: tuple[Message, ...], consumer: RecordedConsumer, invoices: RecordedProducer, txn: Transaction

@@ -108,6 +108,7 @@ class RecordedClient:
         sends: Sequence[tuple[RecordedProducer, str, str]] = (),
         acks: Sequence[tuple[RecordedConsumer, tuple[Message, ...]]] = (),
         timeout_ms: int | None = None,
+        commit_with: object | None = None,
     ) -> tuple[MessageID, ...]:
         """
         Send values with keys, and acknowledge messages, in one call, which is recorded by its parts.
@@ -123,7 +124,7 @@ class RecordedClient:
         ending.append(self.invoke(history.Commit(name)))
         try:
             sent: tuple[MessageID, ...] = await self.cancellable(
-                lambda: self.client.transact(*planned, *acknowledging, timeout_ms=timeout_ms)
+                lambda: self.client.transact(*planned, *acknowledging, timeout_ms=timeout_ms, commit_with=commit_with)
             )
         except BaseException as error:
             for one in (*sending, *ending):

@@ -20,6 +20,15 @@ class AsyncpgConnection:
         self._driver = driver
         self._own: Any = None
 
+    @property
+    def notices_end(self) -> bool:
+        """
+        Whether the transaction was begun here. The driver knows whether one is open, but not whether it is the same.
+
+        So a program that executes COMMIT and then BEGIN, both as statements, is not noticed.
+        """
+        return self._own is not None
+
     async def begin(self) -> bool:
         """Join the open transaction, or begin one."""
         if self._is_closed:

@@ -31,6 +31,10 @@ class ApplicationConnection(Protocol):
     what: str
     """How sentences name the object that the application gave, such as "the AsyncSession"."""
 
+    @property
+    def notices_end(self) -> bool:
+        """Whether ``is_joined`` notices that the application ended the transaction, also if it began another one."""
+
     async def begin(self) -> bool:
         """
         Join the open transaction, or begin one if none is open; return whether none was open.
@@ -106,6 +110,14 @@ def lost(what: str, why: str) -> Unavailable:
 def in_savepoint(connection: ApplicationConnection) -> InvalidInput:
     """Return the error for an open savepoint."""
     return InvalidInput(f"{connection.what} has an open savepoint; end it before the block begins or ends")
+
+
+def of_snapshot(connection: ApplicationConnection) -> InvalidInput:
+    """Return the error for a transaction that reads one snapshot, and must know its header from the beginning."""
+    return InvalidInput(
+        f"{connection.what} reads a snapshot, in which later acknowledgments are not seen; use READ COMMITTED, or begin"
+        " the block with client.transaction(commit_with=...) before the first statement"
+    )
 
 
 def undone(connection: ApplicationConnection) -> InvalidInput:

@@ -17,17 +17,17 @@ from txnframework_sql.application._connection import (
 )
 from txnframework_sql.application._kinds import connection_of
 from txnframework_sql.application._postgresql_statements import JOIN
-from txnframework_sql.application._postgresql_store import JoinedStore, read_only
+from txnframework_sql.application._postgresql_store import FAILED_TRANSACTION, NOT_THERE, JoinedStore, failed, read_only
 from txnframework_sql.application._postgresql_transaction import Joined, PostgresqlTransaction
 from txnframework_sql.application._witness import Witness
 from txnframework_sql.postgresql._executor import PostgresqlExecutor
 from txnframework_sql.steps.records import decode_indexes
 from txnframework_sql.steps.statements import partition_of
 
-_FAILED_TRANSACTION = "25P02"
-_NOT_THERE = frozenset({"3F000", "42P01", "42703"})
 _SNAPSHOTS = frozenset({"repeatable read", "serializable"})
 _SAVEPOINT = "txnframework_join"
+# No path of a record. It also marks the transaction, and a mark that was rolled back is empty.
+_NO_HEADER = Key("step")
 _MS_BY_UNIT = {"": 1, "ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -35,12 +35,14 @@ class PostgresqlJoins:
     """Joins transactions of applications in the database of a store."""
 
     def __init__(self, executor: PostgresqlExecutor, environment: Environment, pause_max_ms: int) -> None:
-        self._store = JoinedStore(executor)
-        self._witness = Witness(executor.pool, environment)
-        self._pause_max_ms = pause_max_ms
+        self._store = JoinedStore(executor, Witness(executor.pool, environment), pause_max_ms)
 
-    async def join(self, given: object, header: Key, version: int) -> PostgresqlTransaction:
-        """Join the application's transaction, or raise an error that says why that cannot be done."""
+    async def join(self, given: object, header: Key | None, version: int | None) -> PostgresqlTransaction:
+        """
+        Join the application's transaction, or raise an error that says why that cannot be done.
+
+        Without a header, the step proves the connection, so a driver that knows its transaction needs no statement.
+        """
         connection = connection_of(given, in_calling_thread)
         try:
             is_own = await connection.begin()
@@ -50,11 +52,14 @@ class PostgresqlJoins:
             raise self._store.explained(connection, error) from error
         try:
             if connection.kind != "postgresql":
-                raise self._another(connection)
+                raise self._store.another(connection)
             if await connection.has_savepoint():
                 raise in_savepoint(connection)
-            prove = self._prove if is_own else self._prove_in_savepoint
-            joined = PostgresqlTransaction(self._store, connection, await prove(connection, header, version))
+            proved: Joined | None = None
+            if header is not None or not connection.notices_end:
+                prove = self._prove if is_own else self._prove_in_savepoint
+                proved = await prove(connection, header or _NO_HEADER, version)
+            joined = PostgresqlTransaction(self._store, connection, proved)
             await connection.watch()
             return joined
         except BaseException:
@@ -62,7 +67,7 @@ class PostgresqlJoins:
                 await roll_back(connection)
             raise
 
-    async def _prove_in_savepoint(self, connection: ApplicationConnection, header: Key, version: int) -> Joined:
+    async def _prove_in_savepoint(self, connection: ApplicationConnection, header: Key, version: int | None) -> Joined:
         """As ``_prove``, in a transaction of the application that must stay usable after a refusal."""
         await self._tried(connection, f"SAVEPOINT {_SAVEPOINT}")
         try:
@@ -73,15 +78,15 @@ class PostgresqlJoins:
             raise
         return joined
 
-    async def _prove(self, connection: ApplicationConnection, header: Key, version: int) -> Joined:
+    async def _prove(self, connection: ApplicationConnection, header: Key, version: int | None) -> Joined:
         """Return the joined transaction, which is proved to be one of the store's own database."""
-        found = await self._look(connection, await self._witness.key(), header)
+        found = await self._look(connection, await self._store.witness.key(), header)
         is_free, is_read_only, isolation, idle, pid, began_us, actual, indexes, _ = found
         if is_free:
             # Perhaps the store has lost the connection that held the lock.
-            is_free = (await self._look(connection, await self._witness.renew(), header))[0]
+            is_free = (await self._look(connection, await self._store.witness.renew(), header))[0]
         if is_free:
-            raise self._another(connection)
+            raise self._store.another(connection)
         if is_read_only:
             raise read_only(connection, "it allows no writes")
         if actual != version:
@@ -91,8 +96,8 @@ class PostgresqlJoins:
                     " before the first statement"
                 )
             raise VersionMismatch(header, actual)
-        pause_ms = _shorter(self._pause_max_ms, idle)
-        return Joined(pid, began_us, header, version, decode_indexes(header, indexes), pause_ms)
+        pause_ms = _shorter(self._store.pause_max_ms, idle)
+        return Joined(pid, began_us, header, version or 0, decode_indexes(header, indexes), pause_ms)
 
     async def _look(self, connection: ApplicationConnection, key: int, header: Key) -> Row:
         rows = await self._tried(connection, self._store.qualified(JOIN), key, header.path, partition_of(header))
@@ -106,20 +111,11 @@ class PostgresqlJoins:
             raise
         except Exception as error:
             code = sqlstate(error)
-            if code in _NOT_THERE:
-                raise self._another(connection, reason(error)) from error
-            if code == _FAILED_TRANSACTION:
-                raise InvalidInput(
-                    f"a statement in the transaction of {connection.what} failed before; roll it back before the block"
-                ) from error
+            if code in NOT_THERE:
+                raise self._store.another(connection, reason(error)) from error
+            if code == FAILED_TRANSACTION:
+                raise failed(connection) from error
             raise self._store.explained(connection, error) from error
-
-    def _another(self, connection: ApplicationConnection, why: str = "") -> InvalidInput:
-        shown = f" ({why})" if why else ""
-        return InvalidInput(
-            f"{connection.what} is not connected to the database of the metadata store,"
-            f" {self._store.executor.shown_url}; one COMMIT can decide only what is in one database{shown}"
-        )
 
 
 def _shorter(pause_max_ms: int, setting: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -10,12 +10,14 @@ from zope.interface import implementer
 
 from txnframework.errors import TxnFrameworkError, VersionMismatch
 from txnframework.interfaces import IDatabaseTransaction
-from txnframework.model import IndexEntry, Key, Put
+from txnframework.model import IndexEntry, JointAppend, Key, Put
 from txnframework_sql.application._connection import (
     ApplicationConnection,
     Row,
     commit,
     ended,
+    of_snapshot,
+    reason,
     require_joined,
     roll_back,
     sqlstate,
@@ -28,9 +30,10 @@ from txnframework_sql.application._postgresql_statements import (
     NEW_NUMBER,
     REPLACE,
 )
-from txnframework_sql.application._postgresql_store import JoinedStore
+from txnframework_sql.application._postgresql_store import FAILED_TRANSACTION, NOT_THERE, JoinedStore, failed
 from txnframework_sql.postgresql._connection import SCHEMA
 from txnframework_sql.postgresql._executor import prepare
+from txnframework_sql.postgresql._schema import APPEND_JOINTLY
 from txnframework_sql.steps.record_writes import put_record
 from txnframework_sql.steps.records import encode_indexes
 from txnframework_sql.steps.statements import Change, NewNumber, RecordChange, Rows, Steps, Write, partition_of
@@ -38,6 +41,8 @@ from txnframework_sql.steps.statements import Change, NewNumber, RecordChange, R
 T = TypeVar("T")
 
 _SERIALIZATION_FAILURE = "40001"
+# Why append_jointly did nothing.
+_IS_FREE, _IS_SNAPSHOT, _HAS_ENDED, _IS_UNDONE = 1, 2, 3, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +71,22 @@ class PostgresqlTransaction:
     ``pause_max_ms``.
     """
 
-    def __init__(self, store: JoinedStore, connection: ApplicationConnection, joined: Joined) -> None:
+    def __init__(self, store: JoinedStore, connection: ApplicationConnection, joined: Joined | None) -> None:
         self._store = store
         self._connection = connection
-        self._joined = joined
+        self._known = joined
         self._changes: tuple[Change, ...] = ()
         # A query that finds the put; None: the put is outside all savepoints.
         self._check: str | None = None
         self._is_ended = False
 
-    # Writers of different rows do not wait for each other.
+    @property
+    def _joined(self) -> Joined:
+        assert self._known is not None, "it was joined with a header"
+        return self._known
+
     store_waits: str | None = None
+    """Set once a step was refused, whose locks are held. Otherwise writers of different rows do not wait."""
 
     async def put(self, write: Put) -> int:
         """Write the record inside the application's transaction."""
@@ -95,6 +105,49 @@ class PostgresqlTransaction:
             if explained is error:
                 raise
             raise explained from error
+
+    async def step(self, request: JointAppend, columns: Sequence[object]) -> Row:
+        """Make a step inside the application's transaction; see ``StepOfRows``."""
+        await require_joined(self._connection)
+        await self._connection.flush()
+        try:
+            answer = await self._step(await self._store.witness.key(), columns)
+            if answer[0] == _IS_FREE:
+                # Perhaps the store has lost the connection that held the lock.
+                answer = await self._step(await self._store.witness.renew(), columns)
+        except TxnFrameworkError:
+            raise
+        except Exception as error:
+            code = sqlstate(error)
+            if code in NOT_THERE:
+                raise self._store.another(self._connection, reason(error)) from error
+            if code == FAILED_TRANSACTION:
+                raise failed(self._connection) from error
+            explained = self._store.explained(self._connection, error)
+            if explained is error:
+                raise
+            raise explained from error
+        unjoined, is_outermost, _, versions, *_ = answer
+        if unjoined == _IS_FREE:
+            raise self._store.another(self._connection)
+        if unjoined == _IS_SNAPSHOT:
+            raise of_snapshot(self._connection)
+        self._require_kept(unjoined != _HAS_ENDED, unjoined != _IS_UNDONE)
+        self.store_waits = "a step was refused, and its locks are held until the transaction ends"
+        if not is_outermost:
+            version = (versions or (None,))[len(request.batch.checks)]
+            self._check = None if version is None else self._find(request.puts[0], version)
+        return answer
+
+    def changed(self, changes: tuple[Change, ...]) -> None:
+        """Report these changes after the COMMIT, too."""
+        self._changes += changes
+
+    async def _step(self, witness: int, columns: Sequence[object]) -> Row:
+        known = self._known
+        bound = (None, None, None) if known is None else (known.pid, known.began_us, known.header.path)
+        rows = await self._execute(APPEND_JOINTLY.call, witness, self._store.pause_max_ms, *bound, *columns)
+        return rows[0]
 
     async def commit(self) -> None:
         """Commit the application's transaction."""
@@ -122,7 +175,9 @@ class PostgresqlTransaction:
         try:
             if not await self._connection.is_joined():
                 return False
-            joined: bool = (await self._execute(f"SELECT {IS_JOINED}", self._joined.pid, self._joined.began_us))[0][0]
+            if self._known is None:
+                return True
+            joined: bool = (await self._execute(f"SELECT {IS_JOINED}", self._known.pid, self._known.began_us))[0][0]
         except Exception:  # The connection is lost, or the transaction has failed and can only be rolled back.
             return True
         return joined

@@ -26,6 +26,11 @@ class PsycopgConnection:
         self._driver = driver
         self._run = run
 
+    @property
+    def notices_end(self) -> bool:
+        """Return False: psycopg begins another one with the next statement."""
+        return False
+
     async def begin(self) -> bool:
         """Join the open transaction; without one, psycopg begins one with the next statement."""
         if self._driver.broken:

@@ -38,6 +38,11 @@ class SqlalchemyConnection:
         self.kind = ""
         self.what = what
 
+    @property
+    def notices_end(self) -> bool:
+        """Return True: ``watch`` observes statements, too."""
+        return True
+
     async def begin(self) -> bool:
         """Join the open transaction, or begin one."""
         is_own = bool(await self._run(lambda _: self._transaction.begin()))
@@ -260,6 +265,10 @@ class _Transaction:
         if self._is_autocommit and is_usable and self.driver_state():
             self.execute("ROLLBACK", ())
         self._target.rollback()
+        if self.kind == "sqlite" and connection is not None and not connection.closed and self.driver_state():
+            # SQLAlchemy has left a transaction whose COMMIT a constraint has refused, and the database has not.
+            self.execute("ROLLBACK", ())
+            self._target.rollback()
 
     def _dbapi_connection(self) -> Any:
         assert self._connection is not None

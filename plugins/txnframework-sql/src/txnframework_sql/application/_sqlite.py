@@ -7,10 +7,11 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 from typing import TypeVar
 
-from sqlalchemy import Executable, update
+from sqlalchemy import Executable, bindparam, update
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.sql.compiler import SQLCompiler
 from zope.interface import implementer
@@ -35,14 +36,30 @@ from txnframework_sql.sqlite._files import file_id, warn_if_log_may_be_reset
 from txnframework_sql.sqlite._location import Location
 from txnframework_sql.steps.record_writes import put_record
 from txnframework_sql.steps.records import get_record
-from txnframework_sql.steps.statements import Change, NewNumber, RecordChange, Rows, Steps, Write, partition_of
+from txnframework_sql.steps.statements import (
+    Change,
+    FirstRows,
+    LedgerChange,
+    Lock,
+    NewNumber,
+    NewNumbers,
+    RecordChange,
+    Rows,
+    Steps,
+    Write,
+    WriteMany,
+    partition_of,
+)
 
 T = TypeVar("T")
 
 _DIALECT = SQLiteDialect_pysqlite(paramstyle="qmark")
-_STATEMENTS_MAX = 64
-_NEW_NUMBER = (
-    update(counters).where(counters.c.name == "number").values(value=counters.c.value + 1).returning(counters.c.value)
+_STATEMENTS_MAX = 256
+_NEW_NUMBERS = (
+    update(counters)
+    .where(counters.c.name == "number")
+    .values(value=counters.c.value + bindparam("count"))
+    .returning(counters.c.value)
 )
 # SQLite's levels: 1 is NORMAL, which with a write-ahead log does not sync a commit.
 _FULL = 2
@@ -63,9 +80,9 @@ class SqliteJoins:
         self.location = location
         self.changed = changed
 
-    async def join(self, given: object, header: Key, version: int) -> SqliteTransaction:
+    async def join(self, given: object, header: Key | None, version: int | None) -> SqliteTransaction:
         """
-        Join the application's transaction.
+        Join the application's transaction; without a header, for a step that the application's rows precede.
 
         In a transaction that begins here, nothing is read. A read would begin a view, and after a write of the store
         the first own row would fail.
@@ -79,11 +96,12 @@ class SqliteJoins:
                 raise in_savepoint(connection)
             is_open = connection.is_in_transaction()
             was_open = is_open and not is_own
-            holds_lock = was_open and await _is_locked(self.location.path)
+            # Rows may precede a step, which is made on this connection.
+            holds_lock = was_open and (header is None or await _is_locked(self.location.path))
             transaction = SqliteTransaction(
                 self, connection, connection.changes(), was_open=was_open, holds_lock=holds_lock
             )
-            if not (is_open and is_own):
+            if header is not None and version is not None and not (is_open and is_own):
                 await transaction.require_version(header, version)
             await connection.watch()
             return transaction
@@ -144,6 +162,7 @@ class SqliteTransaction:
         self._changes: tuple[Change, ...] = ()
         self._check: str | None = None
         self._is_ended = False
+        self._is_refused = False
 
     async def require_version(self, header: Key, version: int) -> None:
         """Raise an error unless the connection sees this version of the header."""
@@ -172,14 +191,20 @@ class SqliteTransaction:
 
     async def put(self, write: Put) -> int:
         """Write the record inside the application's transaction."""
+        return (await self.step(put_record(write), write.key)).version
+
+    async def step(self, steps: Steps[T], header: Key) -> T:
+        """Perform steps inside the application's transaction; one of them writes the record ``header``."""
         await require_joined(self._connection)
         await self._connection.flush()
         try:
             if not self._connection.is_in_transaction():
                 # No own row was written. Otherwise the driver would begin with a view, which may be outdated.
                 await self._connection.execute("BEGIN IMMEDIATE")
+            self._holds_lock = True
             changes: list[Change] = []
-            record = await self._perform(put_record(write), changes)
+            done = await self._perform(steps, changes)
+            version = await self._perform(get_record(header), [])
         except TxnFrameworkError:
             raise
         except Exception as error:
@@ -190,14 +215,17 @@ class SqliteTransaction:
         self._changes = tuple(changes)
         # A savepoint that is older than the block may still be open. If it is rolled back now, the put is undone, but
         # not the rows before it. The COMMIT would decide only these.
-        self._check = _find(write.key, record.version)
-        return record.version
+        self._check = None if version is None else _find(header, version.version)
+        return done
 
     async def commit(self) -> None:
         """Commit the application's transaction."""
         try:
             await commit(self._connection, self._check, lambda error: sqlite_code(error) in _NOT_COMMITTED)
             self._is_ended = True
+        except BaseException:
+            self._is_refused = True
+            raise
         finally:
             await self._connection.leave()
             self._joins.changed(self._changes)
@@ -208,7 +236,8 @@ class SqliteTransaction:
             return
         self._is_ended = True
         try:
-            if await self._connection.is_joined():
+            # After a COMMIT that a constraint refuses, the transaction is open, though its driver may have left it.
+            if await self._connection.is_joined() or (self._is_refused and self._connection.is_in_transaction()):
                 await roll_back(self._connection)
         finally:
             await self._connection.leave()
@@ -218,14 +247,22 @@ class SqliteTransaction:
         try:
             while True:
                 call = steps.send(answer)
+                answer = None
                 if isinstance(call, Rows | Write):
                     answer = await self._answer(call.statement, call.parameters)
+                elif isinstance(call, FirstRows):
+                    answer = list(takewhile(call.is_wanted, await self._answer(call.statement, call.parameters)))
+                elif isinstance(call, WriteMany):
+                    for parameters in call.parameters:
+                        await self._answer(call.statement, parameters)
                 elif isinstance(call, NewNumber):
-                    answer = (await self._answer(_NEW_NUMBER, {}))[0][0]
-                else:
-                    assert isinstance(call, RecordChange), "a put needs nothing else"
+                    answer = (await self._answer(_NEW_NUMBERS, {"count": 1}))[0][0]
+                elif isinstance(call, NewNumbers):
+                    last = (await self._answer(_NEW_NUMBERS, {"count": call.count}))[0][0]
+                    answer = list(range(last - call.count + 1, last + 1))
+                elif not isinstance(call, Lock):  # there is one writer
+                    assert isinstance(call, RecordChange | LedgerChange), "no step skips numbers"
                     changes.append(call)
-                    answer = None
         except StopIteration as end:
             result: T = end.value
             return result

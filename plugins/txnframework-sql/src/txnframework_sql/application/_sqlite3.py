@@ -24,6 +24,11 @@ class Sqlite3Connection:
         self._is_marked = False
         self._is_lost = False
 
+    @property
+    def notices_end(self) -> bool:
+        """Return True: the mark is lost with the transaction."""
+        return True
+
     async def begin(self) -> bool:
         """
         Join the open transaction, or begin one.

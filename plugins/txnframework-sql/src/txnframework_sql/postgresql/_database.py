@@ -79,6 +79,8 @@ class PostgresqlDatabase(PostgresqlExecutor):
     Frequent operations do not use steps: each is one statement, usually a function in the database.
     """
 
+    has_one_writer = False
+
     def __init__(self, pool: Pool) -> None:
         super().__init__(pool)
         # The pools of single connections that serve one purpose only.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from txnframework.errors import LedgerNotFound, TxnFrameworkError
 from txnframework.model import (
@@ -21,7 +22,7 @@ from txnframework.model import (
 from txnframework_sql._database import EntrySteps
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.postgresql._append_columns import AppendCall
-from txnframework_sql.postgresql._appends import Appends, forget_every
+from txnframework_sql.postgresql._appends import Appends
 from txnframework_sql.postgresql._call_groups import CallGroups
 from txnframework_sql.postgresql._connection import SCHEMA
 from txnframework_sql.postgresql._executor import PostgresqlExecutor
@@ -48,7 +49,7 @@ class PostgresqlEntries:
         self._pool = executor.pool
         self._steps = EntrySteps(executor, options)
         self._appends = Appends(executor, self._steps, options)
-        self._joint = JointAppends(executor, options, forget_every(options))
+        self._joint = JointAppends(executor, options)
         # A client that starts to write to a topic reads the end of the ledger. Many clients often do so at the same
         # time for one ledger.
         self._tails: CallGroups[LedgerRef, Tail] = CallGroups(
@@ -71,6 +72,10 @@ class PostgresqlEntries:
     async def append_jointly(self, request: JointAppend, now_ms: int) -> JointAppended:
         """Append entries to several ledgers and apply a checked batch, all or nothing; see IColocatedLedgerStore."""
         return await self._joint.append(request, now_ms)
+
+    async def append_with(self, transaction: Any, request: JointAppend, now_ms: int) -> JointAppended:
+        """As ``append_jointly``, in a transaction of an application that ``PostgresqlJoins`` has joined."""
+        return await self._joint.append_with(transaction, request, now_ms)
 
     async def tail(self, managed: LedgerRef) -> Tail:
         """Return last confirmed position, open ledger and sealed flag."""

@@ -50,7 +50,6 @@ class PostgresqlExecutor:
         self.pool = pool
         self.shown_url = pool.shown_url
         self._is_closed = False
-        self._observers: tuple[Observer, ...] = ()
 
     async def read(self, work: Callable[[], Steps[T]]) -> T:
         """Return the result of steps that read one view; the view holds every write confirmed before this call."""
@@ -89,17 +88,17 @@ class PostgresqlExecutor:
     def changed(self, changes: tuple[Change, ...]) -> None:
         """Report changes of this process, after their commit, to its observers and to the other processes."""
         if changes:
-            for observer in self._observers:
+            for observer in tuple(self.pool.observers):
                 observer(changes)
             self.pool.notifier.send(changes)
 
     def observe(self, observer: Observer) -> None:
         """Call ``observer`` after every commit of this process."""
-        self._observers = (*self._observers, observer)
+        self.pool.observers[observer] = None
 
     def ignore(self, observer: Observer) -> None:
         """Stop calling ``observer``."""
-        self._observers = tuple(known for known in self._observers if known != observer)
+        self.pool.observers.pop(observer, None)
 
     def require_open(self) -> None:
         """Raise Closed if this can no longer be used."""

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Any, Protocol
 
-from txnframework.errors import LedgerNotFound, LedgerSealed, OutcomeUnknown, SequenceStored, Unavailable
+from txnframework.errors import Conflict, LedgerNotFound, LedgerSealed, OutcomeUnknown, Unavailable
 from txnframework.model import Append, JointAppend, JointAppended
 from txnframework_sql._error_copies import copy_error
 from txnframework_sql._options import LedgerOptions
@@ -23,10 +24,10 @@ from txnframework_sql.postgresql._joint_columns import Answer, GroupableCall, Jo
 from txnframework_sql.postgresql._record_writes import ATTEMPT_LOCK_WAIT_MS, LOCK_WAIT_MS, require_storable
 from txnframework_sql.postgresql._schema import APPEND_JOINTLY
 from txnframework_sql.steps import ledgers
-from txnframework_sql.steps.appends import is_full, newest_copy
+from txnframework_sql.steps.appends import is_full
 from txnframework_sql.steps.joint_appends import ledger_of
 from txnframework_sql.steps.ledgers import LedgerRef
-from txnframework_sql.steps.statements import Steps
+from txnframework_sql.steps.statements import Change, Steps
 
 _ATTEMPTS_MAX = 10
 # One statement is executed while the next is prepared. More of them would wait for each other's commits.
@@ -35,15 +36,27 @@ _UNDER_WAY = 2
 _SHARE_MIN = 16
 
 
+class StepOfRows(Protocol):
+    """A transaction of an application, of which a step becomes the last part."""
+
+    async def step(self, request: JointAppend, columns: Sequence[object]) -> Sequence[Any]:
+        """Call ``append_jointly`` with these arguments behind its own; return its answer."""
+
+    def changed(self, changes: tuple[Change, ...]) -> None:
+        """Report these changes after the COMMIT."""
+
+    async def rollback(self) -> None:
+        """Roll back; may be repeated."""
+
+
 class JointAppends:
     """The appends of one store that are one step with records."""
 
-    def __init__(self, executor: PostgresqlExecutor, options: LedgerOptions, forget_every: int) -> None:
+    def __init__(self, executor: PostgresqlExecutor, options: LedgerOptions) -> None:
         self._executor = executor
         self._pool = executor.pool
         self._options = options
-        window = options.deduplication_window_sequences
-        self._limits = (options.ledger_entries_max, options.ledger_bytes_max, window, forget_every)
+        self._limits = (options.ledger_entries_max, options.ledger_bytes_max)
         # No longer than the options allow: it must not be the longer wait of the two.
         lock_wait_ms = min(LOCK_WAIT_MS, options.lock_timeout_ms)
         self._calls: CallGroups[GroupableCall, JointAppended] = CallGroups(
@@ -60,12 +73,31 @@ class JointAppends:
 
     async def append(self, request: JointAppend, now_ms: int) -> JointAppended:
         """Append entries and apply a checked batch, all or nothing; see IColocatedLedgerStore."""
+        return await self._calls.submit(self._call(request, now_ms))
+
+    async def append_with(self, rows: StepOfRows, request: JointAppend, now_ms: int) -> JointAppended:
+        """As ``append``, in a transaction of an application, which the caller commits."""
+        call = self._call(request, now_ms)
+        group = JointGroup([call])
+        # Without a limit of its own: every other holder of one of these locks commits, or is ended by the server.
+        row = await rows.step(request, group.columns(0, self._limits))
+        answers, changes = group.answers(row)
+        rows.changed(tuple(changes))
+        if refusing := group.refusing(row):
+            await rows.rollback()  # it holds the locks of the ledgers
+            await self._examine(refusing, (call,), answers)
+        (answer,) = answers
+        if answer is None:
+            raise Conflict(f"{self._executor.shown_url}: a ledger of a step was full, and a new one is open; try again")
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _call(self, request: JointAppend, now_ms: int) -> GroupableCall:
         self._executor.require_open()
         call = GroupableCall.of(request, now_ms)
         require_storable(call.steps, self._executor.shown_url)
-        for one in request.appends:
-            _require_above(ledger_of(one.ledger), one.entries, {})
-        return await self._calls.submit(call)
+        return call
 
     async def close(self) -> None:
         """Wait for the running calls, which return their results normally; idempotent."""
@@ -80,7 +112,7 @@ class JointAppends:
                 break
             group = JointGroup([calls[number] for number in left])
             try:
-                row = await self._send(group, lock_wait_ms)
+                row = await self._send(lock_wait_ms, group)
             except OutcomeUnknown as error:
                 self._executor.changed(tuple(change for number in left for change in calls[number].changes()))
                 for number in left:
@@ -95,8 +127,8 @@ class JointAppends:
         unanswered = f"{self._executor.shown_url}: the ledgers of a step are filled by other writers; try again"
         return [Unavailable(unanswered) if answer is None else answer for answer in answers]
 
-    async def _send(self, group: JointGroup, lock_wait_ms: int) -> Row:
-        arguments = group.columns(lock_wait_ms, self._limits)
+    async def _send(self, lock_wait_ms: int, group: JointGroup) -> Row:
+        arguments = (None,) * 5 + group.columns(lock_wait_ms, self._limits)
         async with self._pool.append_slots:
             rows = await self._pool.run(lambda connection: connection.write(APPEND_JOINTLY.call, *arguments))
         return rows[0]
@@ -133,29 +165,10 @@ class JointAppends:
             if end.is_sealed:
                 refusals |= {number: LedgerSealed(managed.name) for number, _ in calls}
                 continue
-            sequences = (entry.sequence for _, entries in calls for entry in entries)
-            highest = {}
-            for producer in {sequence.producer for sequence in sequences if sequence is not None}:
-                highest[producer] = (yield from newest_copy(managed.id, producer))[0]
-            count, size = end.entries, end.bytes
-            for number, entries in calls:
-                try:
-                    _require_above(managed, entries, highest)
-                except SequenceStored as error:
-                    refusals[number] = error
-                    continue
-                count += len(entries)
-                size += sum(len(entry.data) for entry in entries)
+            count = end.entries + sum(len(entries) for _, entries in calls)
+            size = end.bytes + sum(len(entry.data) for _, entries in calls for entry in entries)
             if end.entries and is_full(count, size, self._options):
                 full.append(managed)
         for managed in full:
             yield from ledgers.roll(managed)
         return refusals
-
-
-def _require_above(managed: LedgerRef, entries: Sequence[Append], highest: dict[str, int]) -> None:
-    """Raise SequenceStored for a sequence that is not above its producer's ``highest`` one; update ``highest``."""
-    for sequence in (entry.sequence for entry in entries if entry.sequence is not None):
-        if sequence.first <= highest.get(sequence.producer, sequence.first - 1):
-            raise SequenceStored(managed.name, sequence.producer, sequence.last)
-        highest[sequence.producer] = sequence.last

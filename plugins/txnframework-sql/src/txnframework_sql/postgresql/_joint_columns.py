@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from txnframework.errors import TxnFrameworkError, VersionMismatch
-from txnframework.model import Expect, IndexEntry, JointAppend, JointAppended, Position, Put, PutSequential
-from txnframework_sql.postgresql._append_columns import AppendCall, LedgerGroup, PendingCall, SharedAppend, ascend
-from txnframework_sql.postgresql._connection import Row
+from txnframework.model import Append, Check, Delete, Expect, IndexEntry, JointAppend, JointAppended, Position, Put
 from txnframework_sql.postgresql._record_writes import BatchGroup, Step
 from txnframework_sql.steps.joint_appends import holds_one, ledger_of
 from txnframework_sql.steps.shared_reads import RecordId, record_id
@@ -35,23 +32,22 @@ class GroupableCall(NamedTuple):
         """Return the call of a checked request."""
         batch = request.batch
         shared = frozenset(record_id(check.key) for check in batch.checks if check.expected is not Expect.ABSENT)
-        steps = (*batch.checks, *batch.puts, *batch.deletes)
-        known = (record_id(step.key) for step in steps if not isinstance(step, PutSequential))
+        steps: tuple[Check | Put | Delete, ...] = (*batch.checks, *request.puts, *batch.deletes)
+        known = (record_id(step.key) for step in steps)
         size = sum(len(entry.data) for one in request.appends for entry in one.entries)
         size += sum(len(put.value) for put in batch.puts)
         return cls(request, now_ms, steps, frozenset(known) - shared, shared, size)
 
     def changes(self) -> list[Change]:
         """Return what changes if the call is applied; earlier index entries of its records change, too."""
-        batch = self.request.batch
+        written: tuple[Put | Delete, ...] = (*self.request.puts, *self.request.batch.deletes)
         return [
             *(LedgerChange(ledger_of(one.ledger).id) for one in self.request.appends),
             *(
                 RecordChange(
                     step.key.path, partition_of(step.key), frozenset(step.indexes if isinstance(step, Put) else ())
                 )
-                for step in (*batch.puts, *batch.deletes)
-                if not isinstance(step, PutSequential)
+                for step in written
             ),
         ]
 
@@ -61,11 +57,10 @@ def calls_together(calls: Iterable[GroupableCall], bytes_max: int) -> int:
     Return how many calls from the front one statement takes, at least one.
 
     No call touches a record of another one, unless both only check it. None puts an entry into a range that a later one
-    requires to be vacant, and the sequences of each producer ascend.
+    requires to be vacant.
     """
     held: set[RecordId] = set()
     shared: set[RecordId] = set()
-    highest: dict[int, dict[str, int]] = {}
     entries: list[IndexEntry] = []
     size = taken = 0
     for call in calls:
@@ -77,9 +72,6 @@ def calls_together(calls: Iterable[GroupableCall], bytes_max: int) -> int:
             or not shared.isdisjoint(call.held)
             or holds_one(call.request.vacant, entries)
         ):
-            break
-        appends = ((highest.setdefault(ledger_of(one.ledger).id, {}), one.entries) for one in call.request.appends)
-        if not all(ascend(entries, before) for before, entries in appends) and taken:
             break
         held |= call.held
         shared |= call.shared
@@ -98,45 +90,59 @@ class JointGroup:
         self._batches = BatchGroup([calls[number].steps for number in self._stepping])
         # The index ranges that must be vacant, each with the number of its call.
         self._vacant = [(number, one) for number, call in enumerate(calls) for one in call.request.vacant]
-        self._groups: dict[int, LedgerGroup] = {}
-        loop = asyncio.get_running_loop()
+        entries: dict[int, list[Append]] = {}
         for call in calls:
             for one in call.request.appends:
-                managed = ledger_of(one.ledger)
-                group = self._groups.setdefault(managed.id, LedgerGroup(managed, []))
-                group.pending.append(PendingCall(AppendCall(one.entries, None, call.now_ms), loop.create_future()))
-        self._shared = SharedAppend(tuple(self._groups.values()))
+                entries.setdefault(ledger_of(one.ledger).id, []).extend(one.entries)
+        self._entries = dict(sorted(entries.items()))
 
-    def columns(self, lock_wait_ms: int, limits: Sequence[int]) -> tuple[object, ...]:
-        """Return the arguments of the function; ``limits`` begin with entries, bytes."""
-        ledgers, (*others, _) = self._shared.columns()
-        # An empty ledger takes any call, and is full then.
-        entries_max = max(limits[0], 1 + max(ledgers[2], default=0))
-        bytes_max = max(limits[1], 1 + max(ledgers[3], default=0))
+    def columns(self, lock_wait_ms: int, limits: tuple[int, int]) -> tuple[object, ...]:
+        """Return the arguments of the function, behind those of an application; ``limits``: entries, bytes."""
+        ledgers: list[tuple[int, int, int, int]] = []
+        datas: list[bytes] = []
+        through: list[int] = []
+        highest: dict[int, int] = {}
+        for managed_id, entries in self._entries.items():
+            size = messages = 0
+            for entry in entries:
+                size += len(entry.data)
+                messages += entry.messages
+                datas.append(entry.data)
+                through.append(messages)
+                if entry.branch is not None:
+                    txn_id = entry.branch.txn_id
+                    highest[txn_id.coordinator] = max(txn_id.number, highest.get(txn_id.coordinator, 0))
+            ledgers.append((managed_id, len(entries), size, messages))
         return (
             *self._batches.step_columns(),
             self._batches.key_order(),
             lock_wait_ms,
+            *self._batches.index_columns(),
             *([getattr(one, name) for _, one in self._vacant] for name in ("index", "start", "stop")),
-            *ledgers[:2],
-            self._shared.now_ms,
-            *(entries_max, bytes_max, *limits[2:]),
-            *ledgers[2:],
-            *others,
+            max(call.now_ms for call in self._calls),
+            # An empty ledger takes any call, and is full then.
+            max(limits[0], 1 + max((one[1] for one in ledgers), default=0)),
+            max(limits[1], 1 + max((one[2] for one in ledgers), default=0)),
+            *([one[column] for one in ledgers] for column in range(4)),
+            datas,
+            through,
+            list(highest),
+            [f"{number:028x}" for number in highest.values()],
         )
 
     def ledger_changes(self) -> list[Change]:
         """Return the changes of the ledgers."""
-        return [LedgerChange(managed_id) for managed_id in self._groups]
+        return [LedgerChange(managed_id) for managed_id in self._entries]
 
-    def refusing(self, answer: Row) -> set[int]:
+    def refusing(self, answer: Iterable[Any]) -> set[int]:
         """Return the ids of the managed ledgers that refused their entries."""
-        pairs = zip(self._groups, answer["ledger_ids"], strict=False)
+        *_, ledger_ids, _ = answer
+        pairs = zip(self._entries, ledger_ids, strict=False)
         return {managed_id for managed_id, ledger_id in pairs if not ledger_id}
 
-    def answers(self, answer: Row) -> tuple[list[Answer | None], list[Change]]:
+    def answers(self, answer: Iterable[Any]) -> tuple[list[Answer | None], list[Change]]:
         """Return the answer of each call, None if it must be sent again, and all changes."""
-        refused, versions, befores, *taken, ledger_ids, entry_ids = answer
+        _, _, refused, versions, befores, *taken, ledger_ids, entry_ids = answer
         if refused or taken[0] or 0 in ledger_ids:
             rows = ((place, False, versions[place - 1], None) for place in refused)
             errors, _ = self._batches.answers(rows)
@@ -151,7 +157,7 @@ class JointGroup:
             (place, True, version, before) for place, (version, before) in places if version is not None
         )
         records = dict(zip(self._stepping, written, strict=True))
-        nexts = dict(zip(self._groups, zip(ledger_ids, entry_ids, strict=True), strict=True))
+        nexts = dict(zip(self._entries, zip(ledger_ids, entry_ids, strict=True), strict=True))
         done: list[Answer | None] = []
         for number, call in enumerate(self._calls):
             stored = records.get(number, ())

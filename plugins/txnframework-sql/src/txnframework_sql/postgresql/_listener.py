@@ -61,6 +61,8 @@ class Listener:
 
     A notification only makes watchers read again: any login of the database may send one, with any text. Notifications
     that arrive together wake each watch once, however many they are.
+
+    :param own_pid: returns the server process of this process's own notifications, of which the watches know already.
     """
 
     def __init__(
@@ -69,8 +71,10 @@ class Listener:
         shown_url: str,
         environment: Environment,
         options: PostgresqlOptions,
+        own_pid: Callable[[], int | None],
     ) -> None:
         self._connect = connect
+        self._own_pid = own_pid
         self._shown_url = shown_url
         self._environment = environment
         self._options = options
@@ -241,7 +245,9 @@ class Listener:
             else:
                 future.set_exception(copy_error(error, error.__cause__))
 
-    def _on_notification(self, _: object, __: int, ___: str, payload: object) -> None:
+    def _on_notification(self, _: object, pid: int, __: str, payload: object) -> None:
+        if pid == self._own_pid():
+            return
         if not self._received:
             asyncio.get_running_loop().call_soon(self._deliver)
         if len(self._received) <= _RECEIVED_MAX:

@@ -18,6 +18,7 @@ from txnframework_sql.steps.statements import Change
 _NOTIFY = "SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload"
 # A notification is a hint, so nothing waits until it is on disk.
 _SETUP = "SET synchronous_commit = off"
+_PID = "SELECT pg_backend_pid()"
 # The shortest time between two notifications: an idle program's commit is notified at once, a busy one's are gathered.
 _INTERVAL_S = 0.005
 _FIRST_PAUSE_MS = 20
@@ -48,6 +49,8 @@ class Notifier:
         self._channel = channel
         self._environment = environment
         self._options = options
+        self.server_pid: int | None = None
+        """The server process that notifies. The watches of this process need no notification of it."""
         self._connection: Connection | None = None
         self._changes: dict[Change, None] = {}
         self._is_anything = False
@@ -92,6 +95,7 @@ class Notifier:
                 if self._connection is None:
                     self._connection = await self._connect()
                     await self._connection.script(_SETUP)
+                    self.server_pid = (await self._connection.read(_PID))[0][0]
                 await self._connection.read(_NOTIFY, self._channel(), texts)
                 failures = 0
                 if not self._is_closing:

@@ -24,6 +24,7 @@ from txnframework_sql.postgresql._listener import Listener
 from txnframework_sql.postgresql._notifier import Notifier
 from txnframework_sql.postgresql._server import Server
 from txnframework_sql.postgresql._setup import connect
+from txnframework_sql.steps.statements import Observer
 
 _LOG = logging.getLogger(__name__)
 
@@ -78,7 +79,9 @@ class Pool:
         self._options = options
         self._loop = asyncio.get_running_loop()
         self._process = os.getpid()
-        self.listener = Listener(self.connect, server.shown_url, environment, options)
+        self.observers: dict[Observer, None] = {} if source is None else source.observers
+        """Called after every commit of this pool, and of those apart from it."""
+        self.listener = Listener(self.connect, server.shown_url, environment, options, lambda: self.notifier.server_pid)
         """Receives notifications of other processes' commits; closed with the pool."""
         own = Notifier(self._connect_apart, lambda: self.channel, environment, options)
         self.notifier: Notifier = own if source is None else source.notifier

@@ -87,6 +87,16 @@ class BatchGroup:
                 values.append(None)
         return kinds, paths, partitions, expecteds, lists, values
 
+    def index_columns(self) -> tuple[list[int], list[str], list[bytes]]:
+        """Return the index entries of the puts: the place of the step, the index and the key."""
+        found = [
+            (place, entry.index, entry.key)
+            for place, (_, step) in enumerate(self._steps, 1)
+            if isinstance(step, Put)
+            for entry in set(step.indexes)
+        ]
+        return [one[0] for one in found], [one[1] for one in found], [one[2] for one in found]
+
     def key_order(self) -> list[int]:
         """Return the places of the steps on records with known keys, in the order of these keys."""
         known = (

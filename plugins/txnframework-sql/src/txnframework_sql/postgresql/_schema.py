@@ -85,7 +85,7 @@ class _StoredFunction(NamedTuple):
 APPLY_BATCHES = Function("apply_batches")
 APPEND_ENTRIES = Function("append_entries")
 APPEND_TO_LEDGERS = Function("append_to_ledgers")
-APPEND_JOINTLY = Function("append_jointly", append_to_ledgers=APPEND_TO_LEDGERS)
+APPEND_JOINTLY = Function("append_jointly")
 READ_ENTRIES = Function("read_entries")
 
 FUNCTIONS = (APPLY_BATCHES, APPEND_ENTRIES, APPEND_TO_LEDGERS, APPEND_JOINTLY, READ_ENTRIES)

@@ -171,6 +171,8 @@ class SqliteDatabase:
             raise
         return cls(thread, location, options)
 
+    has_one_writer = True
+
     @property
     def location(self) -> object:
         """What stores share whose steps can be one: the thread of the file's connection."""

@@ -63,6 +63,16 @@ class SqliteEntries:
         )
         return done
 
+    async def append_with(self, transaction: Any, request: JointAppend, now_ms: int) -> JointAppended:
+        """As ``append_jointly``, in a transaction of an application that ``SqliteJoins`` has joined."""
+        header = request.puts[0].key
+        calls = (JointCall(request, now_ms),)
+        (done,) = await transaction.step(append_all_jointly(calls, self._options), header)
+        if isinstance(done, Exception):
+            raise done
+        appended: JointAppended = done
+        return appended
+
     async def tail(self, managed: LedgerRef) -> Tail:
         """Return last confirmed position, open ledger and sealed flag, read at one moment."""
         return await self._executor.share(tails_of, managed, is_write=False)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from txnframework.errors import LedgerNotFound, LedgerSealed, SequenceStored, VersionMismatch
+from txnframework.errors import LedgerNotFound, LedgerSealed, VersionMismatch
 from txnframework.model import Appended, IndexEntry, IndexRange, JointAppend, JointAppended, Position
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.steps.appends import append
 from txnframework_sql.steps.ledgers import LedgerRef, ends_of
 from txnframework_sql.steps.records import scan_index_entries
 from txnframework_sql.steps.shared_appends import GrowingEnd, Growth
-from txnframework_sql.steps.shared_reads import Head, ProducerId, RecordId, heads_of, newest_copies, record_id
+from txnframework_sql.steps.shared_reads import Head, RecordId, heads_of, record_id
 from txnframework_sql.steps.shared_writes import known_steps, refusal_of, write_all
 from txnframework_sql.steps.statements import Steps
 
 Answer = JointAppended | Exception
-Refusal = LedgerNotFound | LedgerSealed | SequenceStored | VersionMismatch
+Refusal = LedgerNotFound | LedgerSealed | VersionMismatch
 
 
 class JointCall(NamedTuple):
@@ -96,21 +96,14 @@ class _Ends:
     def __init__(self) -> None:
         self.growth = Growth()
         self._ends: dict[int, GrowingEnd] = {}
-        self._newest: dict[ProducerId, tuple[int, int]] = {}
 
     def look(self, requests: Iterable[JointAppend]) -> Steps[None]:
-        """Read the ends of the ledgers of requests, and the highest sequences of their producers."""
-        appends = [(ledger_of(one.ledger), one.entries) for request in requests for one in request.appends]
-        found = yield from ends_of(managed for managed, _ in appends)
-        self._newest |= yield from newest_copies(
-            (managed.id, entry.sequence.producer)
-            for managed, entries in appends
-            for entry in entries
-            if managed.id in found and entry.sequence is not None
-        )
-        for managed, _ in appends:
+        """Read the ends of the ledgers of requests."""
+        ledgers = [ledger_of(one.ledger) for request in requests for one in request.appends]
+        found = yield from ends_of(ledgers)
+        for managed in ledgers:
             if managed.id in found:
-                self._ends[managed.id] = GrowingEnd(managed, found[managed.id], self._newest)
+                self._ends[managed.id] = GrowingEnd(managed, found[managed.id], {})
 
     def refusal(self, request: JointAppend) -> Refusal | None:
         """Return why a ledger refuses the request, or None."""
@@ -121,9 +114,6 @@ class _Ends:
                 return LedgerNotFound(managed.name)
             if end.tail.sealed:
                 return LedgerSealed(managed.name)
-            old = end.first_old(one.entries)
-            if old is not None:
-                return SequenceStored(managed.name, old.producer, old.last)
         return None
 
     def append(self, call: JointCall, options: LedgerOptions) -> Steps[tuple[tuple[Position, ...], ...]]:

@@ -8,11 +8,11 @@ from itertools import count
 from typing import Any
 
 import pytest
-from application_connections import KINDS, Application, asked
+from application_connections import KINDS, Application, Way, asked
 
 from txnframework.environment import SystemEnvironment
 from txnframework.model import Key
-from txnframework_sql import MetadataOptions, open_metadata_store
+from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
 from txnframework_sql.testing.servers.databases import fresh_database
 
 PATIENCE_S = 120
@@ -32,14 +32,27 @@ def _url() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture
+def database(_url: str) -> str:
+    """Return the URL of the database."""
+    return _url
+
+
 async def _make(url: str) -> None:
     # The store comes first: it refuses the tables of another program.
     await (await open_metadata_store(url, SystemEnvironment(), MetadataOptions())).close()
     await asked(url, "CREATE TABLE mine (id serial PRIMARY KEY, text text NOT NULL)")
 
 
+@pytest.fixture(params=[Way.PUT, Way.STEP], ids=lambda way: way.name.lower())
+def way(request: pytest.FixtureRequest) -> Way:
+    """Return how the header is written."""
+    found: Way = request.param
+    return found
+
+
 @pytest.fixture
-def run(_url: str) -> Callable[..., None]:
+def run(_url: str, way: Way) -> Callable[..., None]:
     """Return what runs a test with its own header, and without rows."""
 
     def begin(test: Callable[[Application], Awaitable[None]], **options: Any) -> None:
@@ -47,9 +60,11 @@ def run(_url: str) -> Callable[..., None]:
             await asked(_url, "TRUNCATE mine")
             async with asyncio.timeout(PATIENCE_S):
                 store = await open_metadata_store(_url, SystemEnvironment(), MetadataOptions(**options))
+                ledgers = await open_ledger_store(_url, SystemEnvironment(), LedgerOptions(), store.identity)
                 try:
-                    await test(Application(_url, store, Key(f"/header/{next(_numbers)}", "t")))
+                    await test(Application(_url, store, Key(f"/header/{next(_numbers)}", "t"), way, ledgers))
                 finally:
+                    await ledgers.close()
                     await store.close()
 
         asyncio.run(bounded())

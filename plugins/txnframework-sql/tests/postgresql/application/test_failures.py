@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 import asyncpg
 import psycopg
 import pytest
-from application_connections import INSERT, KINDS, Application, asked
+from application_connections import INSERT, KINDS, Application, Way, asked
 from sqlalchemy.exc import DBAPIError
 
-from txnframework.errors import OutcomeUnknown, Unavailable, VersionMismatch
+from txnframework.errors import InvalidInput, OutcomeUnknown, Unavailable, VersionMismatch
 from txnframework.model import Expect, Key, Put
 from txnframework.testing.servers.proxy import Proxy, Side
 
@@ -45,7 +45,7 @@ def address(url: str) -> tuple[str, int]:
     return split.hostname or "localhost", split.port or 5432
 
 
-async def resolved(application: Application, version: int) -> tuple[int, bytes]:
+async def resolved(application: Application, version: int | Expect) -> tuple[int, bytes]:
     """Try to abort, as the coordinator does after a lost reply; return the rows and the state of the header."""
     with suppress(VersionMismatch):  # the put of the application was committed
         await application.store.put(Put(application.header, b"aborted", version))
@@ -60,9 +60,9 @@ def test_a_lost_reply(run: Run, kind: Any) -> None:
         for is_carried_out in (True, False):
             version = await application.begun()
             async with Proxy(address(application.url)) as proxy, kind(through(proxy, application.url)) as opened:
-                joined = await application.store.join_transaction(opened.given, application.header, version)
+                joined = await application.join(opened.given, version)
                 await opened.run(INSERT)
-                await joined.put(application.ended(version))
+                await application.end(joined, version)
                 if is_carried_out:
                     proxy.cut_after(0, Side.SERVER)
                 else:
@@ -72,7 +72,7 @@ def test_a_lost_reply(run: Run, kind: Any) -> None:
                 await joined.rollback()
             expected = (1, b"committed") if is_carried_out else (1, b"aborted")
             assert await resolved(application, version) == expected
-            await application.store.delete(application.header, Expect.ANY)
+            application.header = Key(f"{application.header.path}/again", "t")
 
     run(test)
 
@@ -85,21 +85,21 @@ def test_an_answer_that_proves_a_rollback(run: Run, kind: Any) -> None:
         await asked(application.url, "CREATE TABLE parts (of int REFERENCES mine (id) DEFERRABLE INITIALLY DEFERRED)")
         version = await application.begun()
         async with kind(application.url) as opened:
-            joined = await application.store.join_transaction(opened.given, application.header, version)
+            joined = await application.join(opened.given, version)
             await opened.run("INSERT INTO parts VALUES (7)")
-            await joined.put(application.ended(version))
+            await application.end(joined, version)
             with pytest.raises(_DRIVER_ERRORS, match="foreign key"):
                 await joined.commit()
             await joined.rollback()
-            joined = await application.store.join_transaction(opened.given, application.header, version)
+            joined = await application.join(opened.given, version)
             with pytest.raises(_DRIVER_ERRORS, match="null"):
                 await opened.run("INSERT INTO mine (text) VALUES (NULL)")
-            with pytest.raises(_DRIVER_ERRORS, match="aborted"):
-                await joined.put(application.ended(version))
+            with pytest.raises((*_DRIVER_ERRORS, InvalidInput), match=r"aborted|failed before"):
+                await application.end(joined, version)
             await joined.rollback()
-            joined = await application.store.join_transaction(opened.given, application.header, version)
+            joined = await application.join(opened.given, version)
             await opened.run(INSERT)
-            await joined.put(application.ended(version))
+            await application.end(joined, version)
             await joined.commit()
         assert (await application.rows(), await application.state()) == (1, b"committed")
         await asked(application.url, "DROP TABLE parts")
@@ -107,6 +107,7 @@ def test_an_answer_that_proves_a_rollback(run: Run, kind: Any) -> None:
     run(test)
 
 
+@pytest.mark.parametrize("way", [Way.PUT], indirect=True, ids=["put"])
 def test_a_serialization_failure(run: Run) -> None:
     """Two serializable transactions that read each other's rows: one COMMIT fails, with its header."""
 
@@ -115,13 +116,13 @@ def test_a_serialization_failure(run: Run) -> None:
         one, two = [await asyncpg.connect(application.url) for _ in range(2)]
         for connection in (one, two):
             await connection.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
-        joined = await application.store.join_transaction(one, application.header, version)
+        joined = await application.join(one, version)
         for connection in (one, two):
             await connection.execute("SELECT count(*) FROM mine")
             await connection.execute(INSERT)
         await two.execute("COMMIT")
         with pytest.raises(asyncpg.SerializationError):
-            await joined.put(application.ended(version))
+            await application.end(joined, version)
         await joined.rollback()
         assert (await application.rows(), await application.state()) == (1, b"open")
         await one.close()
@@ -136,10 +137,10 @@ def test_a_connection_that_the_administrator_ends(run: Run, kind: Any) -> None:
     async def test(application: Application) -> None:
         version = await application.begun()
         async with kind(application.url) as opened:
-            joined = await application.store.join_transaction(opened.given, application.header, version)
+            joined = await application.join(opened.given, version)
             await opened.run("SET application_name = 'ended'")
             await opened.run(INSERT)
-            await joined.put(application.ended(version))
+            await application.end(joined, version)
             await asked(
                 application.url,
                 "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'ended'",
@@ -159,9 +160,9 @@ def test_a_process_that_stops_before_its_commit(run: Run) -> None:
         version = await application.begun()
         async with Proxy(address(application.url)) as proxy:
             connection = await asyncpg.connect(through(proxy, application.url))
-            joined = await application.store.join_transaction(connection, application.header, version)
+            joined = await application.join(connection, version)
             await connection.execute(INSERT)
-            await joined.put(application.ended(version))
+            await application.end(joined, version)
             proxy.stall()
             assert await resolved(application, version) == (0, b"aborted")
             proxy.cut()
@@ -170,6 +171,7 @@ def test_a_process_that_stops_before_its_commit(run: Run) -> None:
     run(test, commit_pause_max_ms=300)
 
 
+@pytest.mark.parametrize("way", [Way.PUT], indirect=True, ids=["put"])
 @pytest.mark.parametrize("together", [True, False])
 def test_others_while_a_header_is_locked(run: Run, *, together: bool) -> None:
     """Unrelated writes of the process do not wait for the locks of a stopped one, whenever the locked ones came."""
@@ -181,8 +183,8 @@ def test_others_while_a_header_is_locked(run: Run, *, together: bool) -> None:
             for number, connection in enumerate(connections):
                 application.header = Key(f"/locked/{together}/{number}", "t")
                 version = versions[number] = await application.begun()
-                joined = await application.store.join_transaction(connection, application.header, version)
-                await joined.put(application.ended(version))
+                joined = await application.join(connection, version)
+                await application.end(joined, version)
             proxy.stall()
             aborts = []
             for number, version in versions.items():
@@ -212,7 +214,7 @@ def test_a_deadlock(run: Run) -> None:
         version = await application.begun()
         await asked(application.url, "INSERT INTO mine (text) VALUES ('one'), ('two')")
         one, two = [await asyncpg.connect(application.url, server_settings={"deadlock_timeout": "10ms"}) for _ in "12"]
-        joined = await application.store.join_transaction(one, application.header, version)
+        joined = await application.join(one, version)
         await two.execute("BEGIN")
         lock = "SELECT FROM mine WHERE text = '{}' FOR UPDATE"
         await one.execute(lock.format("one"))
@@ -222,12 +224,12 @@ def test_a_deadlock(run: Run) -> None:
             await one.execute(lock.format("two"))
         except asyncpg.DeadlockDetectedError:
             with pytest.raises(asyncpg.InFailedSQLTransactionError):
-                await joined.put(application.ended(version))
+                await application.end(joined, version)
             await joined.rollback()
             await waiting
             assert await application.state() == b"open"
         else:
-            await joined.put(application.ended(version))
+            await application.end(joined, version)
             await joined.commit()
             assert await application.state() == b"committed"
         with suppress(asyncpg.DeadlockDetectedError):

@@ -19,7 +19,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 import txnframework
 from txnframework.errors import InvalidInput, OutcomeUnknown, Unavailable, VersionMismatch
-from txnframework.model import Put
+from txnframework.model import Expect, Put
 
 Run = Callable[..., None]
 
@@ -54,9 +54,10 @@ async def _call(method: Callable[[], Any]) -> None:
         await found
 
 
-async def _lost(application: Application, given: object, version: int) -> None:
+async def _lost(application: Application, given: object, version: int | Expect) -> None:
+    """Expect that the loss is found, before a step at the latest."""
     with pytest.raises(Unavailable, match=r"is lost .*repeat the block with an open connection"):
-        await application.store.join_transaction(given, application.header, version)
+        await application.join_and_end(given, version)
 
 
 @pytest.mark.parametrize("is_open", [False, True])
@@ -80,9 +81,9 @@ def test_before_the_block(run: Run, kind: Any, *, is_open: bool, is_noticed: boo
             await _lost(application, opened.given, version)
             if _can_connect_again(opened.given):
                 await _call(opened.given.rollback)
-                joined = await application.store.join_transaction(opened.given, application.header, version)
+                joined = await application.join(opened.given, version)
                 await opened.run(INSERT)
-                await joined.put(application.ended(version))
+                await application.end(joined, version)
                 await joined.commit()
                 assert (await application.rows(), await application.state()) == (1, b"committed")
             else:
@@ -102,7 +103,7 @@ def test_no_transaction_is_left_behind(run: Run, kind: Any) -> None:
             await _mark(opened)
             await _end(application)
             await _lost(application, opened.given, version)
-            joined = await application.store.join_transaction(opened.given, application.header, version)
+            joined = await application.join(opened.given, version)
             await joined.rollback()
 
     run(test)
@@ -116,13 +117,13 @@ def test_before_the_put(run: Run, kind: Any, *, is_noticed: bool) -> None:
         version = await application.begun()
         async with kind(application.url) as opened:
             await _mark(opened)
-            joined = await application.store.join_transaction(opened.given, application.header, version)
+            joined = await application.join(opened.given, version)
             await opened.run(INSERT)
             await _end(application)
             if is_noticed:
                 await _notice(opened)
             with pytest.raises(Unavailable, match=r"is lost .*nothing was committed"):
-                await joined.put(application.ended(version))
+                await application.end(joined, version)
             await joined.rollback()
             await joined.rollback()
         assert (await application.rows(), await application.state()) == (0, b"open")
@@ -138,9 +139,9 @@ def test_before_the_commit(run: Run, kind: Any, *, is_noticed: bool) -> None:
         version = await application.begun()
         async with kind(application.url) as opened:
             await _mark(opened)
-            joined = await application.store.join_transaction(opened.given, application.header, version)
+            joined = await application.join(opened.given, version)
             await opened.run(INSERT)
-            await joined.put(application.ended(version))
+            await application.end(joined, version)
             await _end(application)
             if is_noticed:
                 await _notice(opened)
@@ -172,17 +173,17 @@ def test_rows_that_a_session_has_not_written(run: Run) -> None:
         engine = create_async_engine(application.url.replace("postgresql:", "postgresql+asyncpg:", 1))
         try:
             async with AsyncSession(engine) as session:
-                joined = await application.store.join_transaction(session, application.header, version)
+                joined = await application.join(session, version)
                 session.add(_Mine(text=None))
                 with pytest.raises(SQLAlchemyError, match="null value"):
-                    await joined.put(application.ended(version))
+                    await application.end(joined, version)
                 await joined.rollback()
                 await _mark(Opened(session, lambda statement: session.execute(text(statement))))
-                joined = await application.store.join_transaction(session, application.header, version)
+                joined = await application.join(session, version)
                 session.add(_Mine(text="row"))
                 await _end(application)
                 with pytest.raises(Unavailable, match="AsyncSession is lost"):
-                    await joined.put(application.ended(version))
+                    await application.end(joined, version)
                 await joined.rollback()
         finally:
             await engine.dispose()
@@ -203,7 +204,7 @@ def test_closed_by_the_program(run: Run) -> None:
         closed = await psycopg.AsyncConnection.connect(application.url)
         await closed.close()
         with pytest.raises(InvalidInput, match="is closed; pass an open one"):
-            await application.store.join_transaction(closed, application.header, version)
+            await application.join(closed, version)
         own = await asyncpg.connect(application.url)
         await own.close()
         async with asyncpg.create_pool(application.url, min_size=0) as pool:
@@ -211,7 +212,7 @@ def test_closed_by_the_program(run: Run) -> None:
                 pass
             for one in (own, returned):
                 with pytest.raises(Unavailable, match="the server ended it, or the program closed it or returned it"):
-                    await application.store.join_transaction(one, application.header, version)
+                    await application.join(one, version)
 
     run(test)
 

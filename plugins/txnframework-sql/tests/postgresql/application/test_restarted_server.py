@@ -26,9 +26,9 @@ def test_killed_before_and_after_the_commit(stores: Stores) -> None:
                 application = Application(stores.url, store, Key(f"/header/{number}", "t"))  # type: ignore[arg-type]
                 version = await application.begun()
                 connection = await asyncpg.connect(stores.url)
-                joined = await application.store.join_transaction(connection, application.header, version)
+                joined = await application.join(connection, version)
                 await connection.execute(INSERT)
-                await joined.put(application.ended(version))
+                await application.end(joined, version)
                 if commits:
                     await joined.commit()
                 await asyncio.to_thread(stores.server.kill)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from txnframework.errors import LedgerNotFound, LedgerSealed, OutcomeUnknown, SequenceStored, VersionMismatch
+from txnframework.errors import LedgerNotFound, LedgerSealed, OutcomeUnknown, VersionMismatch
 from txnframework.interfaces import IColocatedLedger, IColocatedLedgerStore, ILedgerStore, IMetadataStore
 from txnframework.model import (
     EARLIEST,
@@ -28,9 +28,7 @@ from txnframework.model import (
     LedgerAppend,
     Limit,
     Position,
-    ProducerSequence,
     Put,
-    PutSequential,
     TxnID,
 )
 
@@ -49,10 +47,10 @@ class Both:
         self.records = records
         self.ledgers = ledgers
 
-    async def append(self, number: int, *at: int, batch: Batch | None = None, sequence: int = 1) -> JointAppended:
+    async def append(self, number: int, *at: int, batch: Batch | None = None) -> JointAppended:
         """Append one entry to each of the ledgers, with the header of a transaction unless there is a batch."""
         branch = Branch(TxnID(1, number), 0)
-        entry = Append(b"%d" % number, 1, branch, ProducerSequence(f"p{number}", sequence, sequence))
+        entry = Append(b"%d" % number, 1, branch)
         appends = tuple(LedgerAppend(self.ledgers[place].reference, (entry,)) for place in at)
         whole = replace(batch or Batch(puts=(header(number),)), across_partitions=True)
         return await self.store.append_jointly(JointAppend(appends, whole))
@@ -96,7 +94,6 @@ def test_refused_calls_do_not_fail_others(ledgers: Ledgers) -> None:
                 both.append(2, 0),
                 both.append(3, 1, 2),
                 both.append(4, 3),
-                both.append(90, 1, batch=Batch(puts=(header(5),))),  # its sequence is stored
                 both.append(6, 0, 1, batch=Batch((Check(Key("/kept"), Expect.ABSENT),), (header(6),))),
                 both.append(7, 1, 0),
                 both.append(8, batch=Batch(puts=(header(8),))),
@@ -107,8 +104,7 @@ def test_refused_calls_do_not_fail_others(ledgers: Ledgers) -> None:
                 1: VersionMismatch,
                 3: LedgerSealed,
                 4: LedgerNotFound,
-                5: SequenceStored,
-                6: VersionMismatch,
+                5: VersionMismatch,
             }
             first, second = await both.entries(0), await both.entries(1)
             assert [data for _, data in first] == [b"90", b"1", b"2", b"7"]
@@ -129,7 +125,7 @@ def test_refused_calls_do_not_fail_others(ledgers: Ledgers) -> None:
 
 
 def test_every_kind_of_step(ledgers: Ledgers) -> None:
-    """A statement for several calls replaces, deletes and numbers records, and their index entries follow."""
+    """A statement for several calls creates, replaces and deletes records, and their index entries follow."""
 
     async def test() -> None:
         async with opened(ledgers, 1) as both:
@@ -140,17 +136,17 @@ def test_every_kind_of_step(ledgers: Ledgers) -> None:
             replaced = Batch((Check(keys[3], versions[3]),), (Put(keys[0], b"1", versions[0], new),))
             deleted = Batch(
                 (Check(keys[3], versions[3]), Check(Key("/none"), Expect.ABSENT)),
-                (PutSequential(Key("/numbered"), b"2", new), Put(keys[1], b"3", Expect.ANY)),
+                (Put(Key("/created"), b"2", Expect.ABSENT, new), Put(keys[1], b"3", Expect.ANY)),
                 (Delete(keys[2], versions[2]), Delete(Key("/gone"), Expect.ANY)),
             )
             one, two = await asyncio.gather(both.append(1, 0, batch=replaced), both.append(2, 0, batch=deleted))
-            found = [await both.records.get(key) for key in (keys[0], two.records[0].key, keys[1])]
+            found = [await both.records.get(key) for key in (keys[0], Key("/created"), keys[1])]
             assert found == [*one.records, *two.records]
             assert [record.value for record in (*one.records, *two.records)] == [b"1", b"2", b"3"]
             assert await both.records.get(keys[2]) is None
             assert await both.records.get(Key("/none")) is None
             indexed = await both.records.scan_index(IndexRange("state", b"", b"\xff"), 100)
-            assert [record.key for record in indexed.records] == [keys[0], two.records[0].key, keys[3]]
+            assert [record.key for record in indexed.records] == [Key("/created"), keys[0], keys[3]]
 
     ledgers.run(test)
 
@@ -243,7 +239,7 @@ def test_a_cut_connection(ledgers: Ledgers) -> None:
             "LOCK TABLE index_entries IN EXCLUSIVE MODE",
             "SELECT FROM managed_ledgers FOR UPDATE",
             "LOCK TABLE entries IN EXCLUSIVE MODE",
-            "LOCK TABLE producer_copies IN EXCLUSIVE MODE",
+            "SELECT FROM ledger_segments FOR UPDATE",
             "SELECT FROM highest_txn_numbers FOR UPDATE",
         )
         async with opened(ledgers, 2) as both:

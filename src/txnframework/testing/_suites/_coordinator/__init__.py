@@ -11,6 +11,7 @@ from txnframework.testing._suites._coordinator.ends import EndRules
 from txnframework.testing._suites._coordinator.expiry import CollectRules, ExpireRules
 from txnframework.testing._suites._coordinator.joint_acks import JointAckRules
 from txnframework.testing._suites._coordinator.joint_commits import JointCommitRules
+from txnframework.testing._suites._coordinator.joint_rows import JointRowCommitRules
 from txnframework.testing._suites._coordinator.listings import EndedWatchRules, ListRules, OutstandingRules
 from txnframework.testing.world import WorldHarness
 
@@ -31,7 +32,7 @@ class CoordinatorSuite(
     harness: ClassVar[type[WorldHarness]]
 
 
-class JointCommitSuite(JointAckRules, JointCommitRules):
+class JointCommitSuite(JointAckRules, JointRowCommitRules, JointCommitRules):
     """
     The rules of a family whose transactions may be one step: IJointCoordinator, IJointBuffer and IJointPendingAcks.
 

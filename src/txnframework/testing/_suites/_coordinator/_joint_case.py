@@ -11,6 +11,7 @@ from txnframework.errors import (
 from txnframework.interfaces import (
     IColocatedLedger,
     IColocatedLedgerStore,
+    IDatabaseTransaction,
     IJointCoordinator,
     IJointPendingAcks,
 )
@@ -37,7 +38,7 @@ class LateSteps(ForwardingProxy):
         super().__init__(behind)
         self.late: list[JointAppend] = []
 
-    async def append_jointly(self, request: JointAppend) -> JointAppended:
+    async def append_jointly(self, request: JointAppend, _: IDatabaseTransaction | None = None) -> JointAppended:
         """Lose the step on its way."""
         self.late.append(request)
         raise OutcomeUnknown("the step is on its way")
@@ -50,9 +51,11 @@ class SlowReplies(ForwardingProxy):
         super().__init__(behind)
         self._meanwhile = meanwhile
 
-    async def append_jointly(self, request: JointAppend) -> JointAppended:
+    async def append_jointly(
+        self, request: JointAppend, transaction: IDatabaseTransaction | None = None
+    ) -> JointAppended:
         """Apply the step, and lose the reply."""
-        await self._behind.append_jointly(request)
+        await self._behind.append_jointly(request, transaction)
         await self._meanwhile()
         raise OutcomeUnknown("the reply is lost")
 

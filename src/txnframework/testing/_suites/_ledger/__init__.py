@@ -10,6 +10,7 @@ from txnframework.testing._suites._ledger.colocation import ColocationRules
 from txnframework.testing._suites._ledger.deduplication import DeduplicationRules
 from txnframework.testing._suites._ledger.joint_appends import JointAppendRules
 from txnframework.testing._suites._ledger.joint_refusals import JointRefusalRules
+from txnframework.testing._suites._ledger.joint_rows import JointRowRules
 from txnframework.testing._suites._ledger.races import RaceRules
 from txnframework.testing._suites._ledger.store_copies import LedgerCopyRules
 from txnframework.testing._suites._ledger.stores import StoreRules
@@ -21,6 +22,7 @@ class LedgerStoreSuite(
     ColocationRules,
     JointAppendRules,
     JointRefusalRules,
+    JointRowRules,
     LedgerCopyRules,
     RaceRules,
     LargeAnswerRules,

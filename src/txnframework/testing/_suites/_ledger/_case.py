@@ -24,7 +24,7 @@ from txnframework.model import (
     TxnID,
 )
 from txnframework.testing._suites._base import Suite
-from txnframework.testing.harness import Colocated, Crashing, Disconnecting, Harness, Misleading, Paired
+from txnframework.testing.harness import CoCommitting, Colocated, Crashing, Disconnecting, Harness, Misleading, Paired
 
 NAME = "segment://public/default/suite/0000-ffff-0"
 MANY = Limit(1000)
@@ -36,7 +36,7 @@ class LedgerStoreRules(Suite):
 
     capabilities: ClassVar[tuple[Any, ...]] = (
         ICopyableLedgerStore, Paired, Crashing, Disconnecting, IRestorable, Misleading, Colocated,
-        IColocatedLedgerStore,
+        IColocatedLedgerStore, CoCommitting,
     )  # fmt: skip
     data: Harness[ILedgerStore]
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from txnframework.errors import LedgerNotFound, LedgerSealed, SequenceStored, VersionMismatch
+from txnframework.errors import LedgerNotFound, LedgerSealed, VersionMismatch
 from txnframework.interfaces import IColocatedLedgerStore
 from txnframework.model import (
     Append,
@@ -20,7 +20,7 @@ from txnframework.model import (
     Key,
     Put,
 )
-from txnframework.testing._suites._ledger._case import read_all, sent
+from txnframework.testing._suites._ledger._case import read_all
 from txnframework.testing._suites._ledger._joint_case import (
     ACKS,
     CALLS,
@@ -75,28 +75,6 @@ class JointRefusalRules(JointRules):
             assert [await read_all(ledger) for ledger in opened.ledgers] == [[]] * 3
 
     @requires(Colocated, IColocatedLedgerStore)
-    async def test_one_duplicate_refuses_everything(self) -> None:
-        """If a sequence, or part of it, is already stored, nothing is written, and the error names the producer."""
-        async with self._ledgers_and_records() as opened:
-            await opened.ledgers[2].append((sent("p", 3, 5),), None)
-            appends = opened.appends(sent("p", 1), sent("p", 5, 6))
-            with pytest.raises(SequenceStored) as caught:
-                await opened.store.append_jointly(JointAppend(appends, opened.batch()))
-            assert (caught.value.name, caught.value.producer) == (opened.ledgers[2].name, "p")
-            assert await opened.records.get(HEADER) is None
-            assert [await read_all(ledger) for ledger in opened.ledgers] == [[], [], [b"p:3-5"]]
-
-    @requires(Colocated, IColocatedLedgerStore)
-    async def test_a_sequence_that_is_twice_in_a_request(self) -> None:
-        """Two entries of one ledger with the same sequence refuse everything."""
-        async with self._ledgers_and_records() as opened:
-            with pytest.raises(SequenceStored):
-                await opened.store.append_jointly(
-                    JointAppend(opened.appends(sent("p", 1, 2), sent("p", 2)), opened.batch())
-                )
-            await opened.require_nothing_written()
-
-    @requires(Colocated, IColocatedLedgerStore)
     async def test_requests_that_make_no_sense(self) -> None:
         """A ledger in two places, a record in two steps, and several partitions without the mark are ValueErrors."""
         async with self._ledgers_and_records() as opened:
@@ -119,7 +97,7 @@ class JointRefusalRules(JointRules):
             steps = [
                 opened.store.append_jointly(
                     JointAppend(
-                        opened.appends(sent(f"p{number}", 1)), Batch(puts=(Put(CURSOR, b"moved", opened.cursor),))
+                        opened.appends(Append(b"%d" % number)), Batch(puts=(Put(CURSOR, b"moved", opened.cursor),))
                     )
                 )
                 for number in range(CALLS)
@@ -162,7 +140,7 @@ class JointRefusalRules(JointRules):
                 ack = Key(f"/ack/{number}")
                 put = Batch((Check(CURSOR, Expect.ANY),), (Put(ack, b"", Expect.ABSENT, (TAKEN,)),), (), True)
                 step = JointAppend(
-                    opened.appends(sent("p", number + 1)), Batch(puts=(Put(CURSOR, b"moved", version),)), (ACKS,)
+                    opened.appends(Append(b"%d" % number)), Batch(puts=(Put(CURSOR, b"moved", version),)), (ACKS,)
                 )
 
                 async def put_then_look(put: Batch = put, turns: int = number) -> int:

@@ -1,0 +1,227 @@
+"""Rules of IJointCoordinator: a step that is the last part of a transaction of the application."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Literal
+
+import pytest
+from zope.interface import implementer
+
+from txnframework.errors import (
+    InvalidInput,
+    InvalidTransactionState,
+    LedgerSealed,
+    OutcomeUnknown,
+    TransactionNotFound,
+    Unavailable,
+    VersionMismatch,
+)
+from txnframework.interfaces import (
+    ICoCommitCoordinator,
+    ICoCommitStore,
+    IColocatedLedgerStore,
+    IDatabaseTransaction,
+    IJointCoordinator,
+)
+from txnframework.model import Put, State
+from txnframework.model.colocated import JointAppend, JointAppended
+from txnframework.model.joint import JointCommitted
+from txnframework.model.positions import Position
+from txnframework.runtime.proxy import ForwardingProxy
+from txnframework.testing._suites._coordinator._case import state_in
+from txnframework.testing._suites._coordinator._joint_case import (
+    OneStepRules,
+    commit_texts,
+    joint_acks_of,
+    planned_ack,
+    read_texts,
+    request_of,
+    txn_of,
+)
+from txnframework.testing._suites._coordinator.co_commits import Refused
+from txnframework.testing.world import World
+
+Fate = Literal["committed", "reply lost", "request lost", "refused", "not sent"]
+_UNSEEN = Position(1 << 40, 0)
+
+
+@implementer(IDatabaseTransaction)
+class SuiteRows:
+    """
+    A database transaction whose COMMIT makes the step that was given to it, and ends as ``fate`` says.
+
+    ``steps``: what it was asked.
+
+    :param cut: a process that cannot reach its stores after the COMMIT.
+    """
+
+    store_waits: str | None = None
+
+    def __init__(self, fate: Fate = "committed", cut: World | None = None) -> None:
+        self.steps: list[str] = []
+        self._fate = fate
+        self._cut = cut
+        self._step: tuple[IColocatedLedgerStore, JointAppend] | None = None
+
+    async def put(self, write: Put) -> int:
+        """Fail: a step is put as a whole."""
+        raise AssertionError(f"{write.key} is put beside the step")
+
+    def keep(self, ledgers: IColocatedLedgerStore, request: JointAppend) -> None:
+        """Keep the step for the COMMIT."""
+        self.steps.append("step")
+        self._step = (ledgers, request)
+
+    async def commit(self) -> None:
+        """Make the step, unless the COMMIT is lost or refused."""
+        self.steps.append("commit")
+        if self._fate == "not sent":
+            raise Unavailable("the COMMIT was not sent")
+        if self._fate == "refused":
+            raise Refused
+        if self._fate != "request lost":
+            await self.arrive()
+        if self._cut is not None:
+            self._cut.connection.is_cut = True
+        if self._fate != "committed":
+            raise OutcomeUnknown("the reply was lost")
+
+    async def arrive(self) -> None:
+        """Let the COMMIT arrive at the database."""
+        assert self._step is not None, "a COMMIT without a step"
+        ledgers, request = self._step
+        await ledgers.append_jointly(request)
+
+    async def rollback(self) -> None:
+        """Note the rollback."""
+        self.steps.append("rollback")
+
+
+class StepsOfRows(ForwardingProxy):
+    """A ledger store that leaves steps with rows to their COMMIT."""
+
+    def __init__(self, behind: IColocatedLedgerStore, refuses: bool = False) -> None:
+        super().__init__(behind)
+        self._refuses = refuses
+
+    async def append_jointly(self, request: JointAppend, transaction: SuiteRows) -> JointAppended:
+        """Give the step to the transaction."""
+        if self._refuses:
+            transaction.steps.append("step")
+            raise LedgerSealed("by the test")
+        transaction.keep(self._behind, request)
+        written = tuple((_UNSEEN,) * len(one.entries) for one in request.appends)
+        return JointAppended(written, ())
+
+
+class JointRowCommitRules(OneStepRules):
+    """A transaction in one step with rows is decided by the COMMIT of the rows, and by nothing else."""
+
+    async def test_a_step_with_rows(self) -> None:
+        """The step is made in the database transaction, and one COMMIT follows; nothing is written before it."""
+        async with self.data.open() as world, self.data.open() as other, self._of_rows(world) as joint:
+            txn, rows = await joint.reserve_id(), SuiteRows()
+            written = world.connection.writes
+            done = await joint.commit_jointly(request_of(world, txn, b"x", principal="ada"), rows)
+            assert rows.steps == ["step", "commit"]
+            assert world.connection.writes == written + 1
+            assert done.positions == ((_UNSEEN,),)
+            found = await other.coordinator.describe(txn)
+            assert (found.state, found.principal) == (State.COMMITTED, "ada")
+            assert await read_texts(other) == [b"x"]
+
+    async def test_acknowledgments_with_rows(self) -> None:
+        """Acknowledgments take effect by the COMMIT; if it is lost and aborted, they can be made again."""
+        async with self.data.open() as world, self.data.open() as other, self._of_rows(world) as joint:
+            done = await commit_texts(other, b"a")
+            assert done.positions is not None
+            at = done.positions[0][0]
+            for fate in ("request lost", "reply lost"):
+                txn, planned = await planned_ack(world, at)
+                request = request_of(world, txn, b"for a", acks=(planned,))
+                try:
+                    await joint.commit_jointly(request, SuiteRows(fate))
+                except InvalidTransactionState:
+                    assert fate == "request lost"
+                finally:
+                    await joint_acks_of(world).finish_joint(planned, None)
+                assert await state_in(other, txn_of(planned)) is (
+                    State.ABORTED if fate == "request lost" else State.COMMITTED
+                )
+            assert await read_texts(other) == [b"a", b"for a"]
+
+    async def test_a_step_with_rows_that_is_refused(self) -> None:
+        """The refusal is raised, no COMMIT is sent, and the id stays unknown."""
+        async with self.data.open() as world, self.data.open() as other:
+            async with self._of_rows(world, refuses=True) as joint:
+                txn, rows = await joint.reserve_id(), SuiteRows()
+                with pytest.raises(LedgerSealed):
+                    await joint.commit_jointly(request_of(world, txn, b"x"), rows)
+                assert "commit" not in rows.steps
+            await self.nothing_of(other, txn)
+            with pytest.raises(TransactionNotFound):
+                await other.coordinator.describe(txn)
+
+    async def test_a_lost_commit_with_rows(self) -> None:
+        """The outcome is found out; the COMMIT is sent once, and the connection is rolled back before."""
+        async with self.data.open() as world, self.data.open() as other, self._of_rows(world) as joint:
+            txn, rows = await joint.reserve_id(), SuiteRows("reply lost")
+            assert await joint.commit_jointly(request_of(world, txn, b"x"), rows) == JointCommitted(None, None)
+            assert rows.steps == ["step", "commit", "rollback"]
+            assert await state_in(other, txn) is State.COMMITTED
+            txn, rows = await joint.reserve_id(), SuiteRows("request lost")
+            with pytest.raises(InvalidTransactionState) as caught:
+                await joint.commit_jointly(request_of(world, txn, b"y"), rows)
+            assert rows.steps == ["step", "commit", "rollback"]
+            assert caught.value.actual is await state_in(other, txn) is State.ABORTED
+            assert await read_texts(other) == [b"x"]
+
+    async def test_a_late_commit_with_rows(self) -> None:
+        """A COMMIT that was given up is refused when it comes late."""
+        async with self.data.open() as world, self.data.open() as other, self._of_rows(world) as joint:
+            txn, rows = await joint.reserve_id(), SuiteRows("request lost")
+            with pytest.raises(InvalidTransactionState):
+                await joint.commit_jointly(request_of(world, txn, b"late"), rows)
+            with pytest.raises(VersionMismatch):
+                await rows.arrive()
+            assert await state_in(other, txn) is State.ABORTED
+            assert await read_texts(other) == []
+
+    async def test_a_commit_with_rows_and_no_store(self) -> None:
+        """If the header cannot be read after a lost reply, the outcome is unknown; the header has it."""
+        async with self.data.open() as world, self.data.open() as other, self._of_rows(world) as joint:
+            txn = await joint.reserve_id()
+            with pytest.raises(OutcomeUnknown):
+                await joint.commit_jointly(request_of(world, txn, b"x"), SuiteRows("reply lost", world))
+            world.connection.restore()
+            assert await state_in(other, txn) is State.COMMITTED
+            assert await read_texts(other) == [b"x"]
+
+    async def test_a_commit_with_rows_that_fails(self) -> None:
+        """The driver's own error is raised, and Unavailable if no COMMIT was sent; then nothing counts."""
+        fates: tuple[tuple[Fate, type[Exception]], ...] = (("refused", Refused), ("not sent", Unavailable))
+        async with self.data.open() as world, self.data.open() as other, self._of_rows(world) as joint:
+            for fate, error in fates:
+                txn, rows = await joint.reserve_id(), SuiteRows(fate)
+                with pytest.raises(error):
+                    await joint.commit_jointly(request_of(world, txn, b"x"), rows)
+                assert rows.steps.count("commit") == 1
+                await self.nothing_of(other, txn)
+                with pytest.raises(TransactionNotFound):
+                    await other.coordinator.describe(txn)
+
+    async def test_what_a_step_cannot_join(self) -> None:
+        """An unknown object is refused by ``join_connection``, where the store has connections at all."""
+        async with self.data.open() as world:
+            if ICoCommitStore.providedBy(world.store) and ICoCommitCoordinator.providedBy(world.coordinator):
+                with pytest.raises(InvalidInput):
+                    await world.coordinator.join_connection(object())
+
+    @asynccontextmanager
+    async def _of_rows(self, world: World, *, refuses: bool = False) -> AsyncIterator[IJointCoordinator]:
+        """Open another coordinator, whose steps with rows are left to their COMMIT."""
+        steps = StepsOfRows(IColocatedLedgerStore(world.ledgers), refuses)
+        async with self.with_ledgers(world, steps) as joint:
+            yield joint
