@@ -289,15 +289,15 @@ def test_a_seek_meanwhile(tables: MemoryTables, calls: Connection) -> None:
 
 
 def test_the_handler_ends_its_transaction(tables: MemoryTables) -> None:
-    """What the handler committed itself counts, and nothing is sent or acknowledged on a transaction after it."""
+    """The run ends, what the handler committed itself counts, and nothing is sent or acknowledged after it."""
 
     async def test(shop: Shop, billing: Billing) -> None:
-        async def commit(order: Message, connection: MemoryConnection) -> None:
-            if not order.redelivery_count:
-                await connection.commit()
+        async def commit(_: Message, connection: MemoryConnection) -> None:
+            await connection.commit()
 
         billing.before = commit
-        await _run_until_redelivered(billing)
+        with pytest.raises(InvalidInput, match="cannot be committed: the application has ended the transaction"):
+            await billing.consumer.run(billing, commit_with=shop.tables.connection)
         assert await shop.counts() == (1, 0, 1)
 
     story(tables, test, b"c")

@@ -43,6 +43,7 @@ class HandlerAttempts:
         self._consumer = consumer
         self._handler = handler
         self._retry = RetryPolicy(host.environment, host.config.client)
+        self._has_committed_rows = False
 
     async def planned(self, commits: SharedCommits, messages: tuple[Message[Any], ...]) -> None:
         """Call the handler, then send what it returned and acknowledge, as ``Client.transact`` does."""
@@ -77,11 +78,16 @@ class HandlerAttempts:
                     raise
                 handled = True
                 await rows.transact(operations, request, usual)
+                self._has_committed_rows = True
         except BaseException as error:
             if handled and isinstance(error, Unavailable | RowsRefused):
                 raise Hindrance from error
-            if handled and isinstance(error, InvalidInput) and await self._are_migrating(operations):
-                raise Hindrance from error
+            if handled and isinstance(error, InvalidInput):
+                if await self._are_migrating(operations):
+                    raise Hindrance from error
+                if not self._has_committed_rows:
+                    # No connection of this kind can be used, and no message is at fault.
+                    raise HandlerMisuse(f"what {self._handler} did cannot be committed: {error}") from error
             if not began and isinstance(error, InvalidInput):
                 raise HandlerMisuse(f"a transaction for {self._handler} cannot begin: {error}") from error
             if not began and not _ends_the_loop(error):

@@ -180,8 +180,9 @@ class HandlerRuns(ABC, Generic[T_co]):
         :param stop_on_signals: signals that call ``stop``, such as SIGTERM; default: none. The earlier handlers of the
             signals are restored in the end.
         :raises InvalidInput: an option is invalid, the handler does not accept one or two arguments, is not a coroutine
-            function or returned what is not to be sent, ``transaction`` yields no transaction, the consumer runs a
-            handler already, or the topics have no transactions of one family.
+            function or returned what is not to be sent, ``transaction`` yields no transaction, the connections of
+            ``commit_with`` cannot be used, the consumer runs a handler already, or the topics have no transactions of
+            one family.
         :raises LeaseLost: as in ``receive``.
         """
         await self._run(

@@ -16,6 +16,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 
 from txnframework import Message, PlannedSend
+from txnframework.errors import InvalidInput
 
 ORDERS, CONCURRENCY, SEGMENTS = 200, 16, 4
 
@@ -70,5 +71,26 @@ def test_exactly_once(database: str, pool: Any) -> None:
             expected = sorted(str(number) for number in range(ORDERS))
             assert sorted(await asked(database, "SELECT array_agg(text) FROM mine")) == expected
             assert await opened.counts() == (ORDERS, 0)
+
+    asyncio.run(test())
+
+
+def test_connections_that_cannot_be_used(database: str) -> None:
+    """A pool whose connections read snapshots ends the run in one sentence; no message is at fault."""
+
+    async def test() -> None:
+        settings = {"default_transaction_isolation": "repeatable read"}
+        async with (
+            shop(database, "snapshots") as opened,
+            asyncpg.create_pool(database, min_size=1, max_size=1, server_settings=settings) as pool,
+        ):
+            await opened.orders.send(b"1")
+
+            async def bill(_: Message, connection: Any) -> None:
+                await connection.execute("SELECT 1")
+
+            with pytest.raises(InvalidInput, match=r"cannot be committed: .* reads a snapshot.* use READ COMMITTED"):
+                await opened.todo.run(bill, commit_with=pool.acquire)
+            assert (await opened.received()).redelivery_count == 0
 
     asyncio.run(test())
