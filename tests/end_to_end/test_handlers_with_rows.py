@@ -303,24 +303,6 @@ def test_the_handler_ends_its_transaction(tables: MemoryTables) -> None:
     story(tables, test, b"c")
 
 
-async def _run_until_redelivered(billing: Billing) -> None:
-    """Run a handler, and cancel it at the second delivery, before it does anything."""
-
-    redelivered = asyncio.Event()
-
-    async def bill(order: Message, connection: MemoryConnection) -> PlannedSend:
-        if order.redelivery_count:
-            redelivered.set()
-            await asyncio.Event().wait()
-        return await billing(order, connection)
-
-    billing.last = b""
-    run = asyncio.ensure_future(billing.consumer.run(bill, commit_with=billing.shop.tables.connection))
-    await redelivered.wait()
-    run.cancel()
-    await asyncio.wait({run})
-
-
 def test_a_run_that_is_cancelled(tables: MemoryTables) -> None:
     """The rows of the message at work are rolled back, and the connection is free when the run has ended."""
 

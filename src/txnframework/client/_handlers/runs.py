@@ -353,7 +353,7 @@ class HandlerRuns(ABC, Generic[T_co]):
             own = self._own_transactions(bounds)
             if handler.takes_transaction:
                 return partial(attempts.in_transaction, own.open), own
-            return partial(attempts.planned, SharedCommits(self._host, self, own)), own
+            return partial(attempts.planned, SharedCommits(self._host, self, own, bounds.concurrency)), own
         if handler.takes_transaction:
             return partial(attempts.in_transaction, transaction), None
         raise InvalidInput(f"{handler} has no second argument, which would get what the option transaction yields")

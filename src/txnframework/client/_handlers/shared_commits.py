@@ -51,9 +51,12 @@ class SharedCommits:
 
     A shared transaction is one step of the store. If it cannot be, or if one part of it is refused, each handler has a
     transaction of its own, so none fails because of another one.
+
+    :param handlers: how many are at work at a time; a single one waits for nothing.
     """
 
-    def __init__(self, host: Host, consumer: Acknowledging, transactions: HandlerTransactions) -> None:
+    def __init__(self, host: Host, consumer: Acknowledging, transactions: HandlerTransactions, handlers: int) -> None:
+        self._is_single = handlers == 1
         self._host = host
         self._consumer = consumer
         self._transactions = transactions
@@ -69,7 +72,11 @@ class SharedCommits:
 
     async def commit(self, sends: tuple[PlannedSend, ...], messages: tuple[Message[Any], ...]) -> None:
         """Send and acknowledge, all or nothing; errors are those of ``Client.transact``."""
-        await self._groups.add(_Handled(sends, messages))
+        handled = _Handled(sends, messages)
+        if self._is_single:
+            await self._commit(handled)
+        else:
+            await self._groups.add(handled)
 
     async def _perform(self, group: Sequence[_Handled]) -> Answers:
         if len(group) > 1:
@@ -92,11 +99,12 @@ class SharedCommits:
         return await transact_jointly(self._host, place, self._transactions.request, operations) is not None
 
     async def _outcome(self, handled: _Handled) -> Exception | None:
-        operations = (*handled.sends, self._consumer.acknowledging(*handled.messages))
         try:
-            await transact_planned(
-                self._host, operations, self._transactions.request, lambda _: self._transactions.open()
-            )
+            await self._commit(handled)
         except Exception as error:
             return error
         return None
+
+    async def _commit(self, handled: _Handled) -> None:
+        operations = (*handled.sends, self._consumer.acknowledging(*handled.messages))
+        await transact_planned(self._host, operations, self._transactions.request, lambda _: self._transactions.open())
