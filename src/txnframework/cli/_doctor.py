@@ -26,7 +26,7 @@ from txnframework.client import Client, open
 from txnframework.config import Config
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import Corrupt, TxnFrameworkError
-from txnframework.interfaces import IManagedLedger
+from txnframework.interfaces import IDiagnosable, IManagedLedger
 from txnframework.model.entry_view import EntryView
 from txnframework.model.positions import EntryRange, Limit
 from txnframework.model.transactions import OpenQuery
@@ -103,6 +103,7 @@ async def _of_stores(loaded: LoadedPlugins, settings: Config) -> list[Finding]:
     quiet = msgspec.structs.replace(settings, transactions=msgspec.structs.replace(settings.transactions, sweep=False))
     try:
         async with open(quiet, registry=loaded.registry) as client:
+            findings += await _of_metadata_store(client)
             findings.append(await _clocks(client))
             findings += await _hanging(client)
             findings += await _leases(client)
@@ -119,6 +120,14 @@ def finding_of(probe: StoreProbe) -> Finding:
     if probe.took_ms is None:
         return Finding(name, f"{probe.url}: not checked", "repair the store above first")
     return Finding(name, f"{probe.url}: " + ("yes" if probe.store == "pair" else f"answers, in {probe.took_ms:.0f} ms"))
+
+
+async def _of_metadata_store(client: Client) -> list[Finding]:
+    """Return what makes the metadata store slow, though it answers."""
+    store = client.host.metadata
+    if not IDiagnosable.providedBy(store):
+        return []
+    return [Finding("metadata", one.found, one.remedy) for one in await store.diagnose(HANGING_AGE_MS)]
 
 
 async def _clocks(client: Client) -> Finding:

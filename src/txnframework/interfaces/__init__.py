@@ -24,6 +24,7 @@ from txnframework.interfaces._coordinator import (
     ITransactionCoordinator,
 )
 from txnframework.interfaces._copyable import ICopyableLedgerStore, ICopyableMetadataStore
+from txnframework.interfaces._diagnosable import IDiagnosable
 from txnframework.interfaces._dispatcher import IDispatcher, ISingleActiveDispatcher
 from txnframework.interfaces._joint import IJointBuffer, IJointCoordinator, IJointPendingAcks
 from txnframework.interfaces._ledger import (
@@ -62,6 +63,7 @@ __all__ = [
     "ICopyableMetadataStore",
     "ICursor",
     "IDatabaseTransaction",
+    "IDiagnosable",
     "IDispatcher",
     "IDurableStore",
     "IInPlaceBuffer",

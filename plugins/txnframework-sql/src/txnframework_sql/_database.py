@@ -26,6 +26,7 @@ from txnframework.model import (
     RecordPage,
     Tail,
 )
+from txnframework.model.diagnoses import Diagnosis
 from txnframework_sql._leases import LeaseSession
 from txnframework_sql._options import LedgerOptions, MetadataOptions
 from txnframework_sql._watch import WakeUps, Watches
@@ -157,6 +158,9 @@ class Database(Executor, Protocol):
 
     def joins(self, environment: Environment, options: MetadataOptions) -> Joins:
         """Return what joins the transactions of applications in this database."""
+
+    async def diagnose(self, age_ms_min: int) -> tuple[Diagnosis, ...]:
+        """Return what makes the database slow; see ``IDiagnosable``."""
 
     async def close(self) -> None:
         """Finish the running operations and release the database; idempotent."""

@@ -11,6 +11,7 @@ from txnframework.interfaces import (
     IColocatedStore,
     ICopyableMetadataStore,
     IDatabaseTransaction,
+    IDiagnosable,
     IDurableStore,
     ILease,
     IMetadataStore,
@@ -32,6 +33,7 @@ from txnframework.model import (
     Record,
     RecordPage,
 )
+from txnframework.model.diagnoses import Diagnosis
 from txnframework.plugin import Provider, StoreContext
 from txnframework_sql._backends import check_url, is_postgresql, open_database
 from txnframework_sql._database import Database
@@ -50,7 +52,9 @@ _NUMBER_MAX = 2**62
 _AFTER_LEASES = "/lease0"
 
 
-@implementer(IColocatedStore, ICoCommitStore, ICopyableMetadataStore, ISharedStore, IDurableStore, IRestorable)
+@implementer(
+    IColocatedStore, ICoCommitStore, ICopyableMetadataStore, IDiagnosable, ISharedStore, IDurableStore, IRestorable
+)
 class SqlMetadataStore:
     """
     Records in a SQL database that several processes use at the same time.
@@ -150,6 +154,11 @@ class SqlMetadataStore:
         """Join the open transaction of the application's connection for one step; begin one if none is open."""
         self.database.require_open()
         return await self._joins.join(connection, None, None)
+
+    async def diagnose(self, age_ms_min: int) -> tuple[Diagnosis, ...]:
+        """Return what makes the database slow."""
+        self.database.require_open()
+        return await self.database.diagnose(age_ms_min)
 
     async def take_identity(self, identity: str) -> None:
         """Replace the identity of the store."""

@@ -9,11 +9,13 @@ from collections.abc import Hashable
 from sqlalchemy import text
 
 from txnframework.environment import Environment
+from txnframework.model.diagnoses import Diagnosis
 from txnframework_sql._database import Joins, Records
 from txnframework_sql._leases import LeaseSession
 from txnframework_sql._options import DatabaseOptions, LedgerOptions, MetadataOptions, PostgresqlOptions
 from txnframework_sql._watch import Watches
 from txnframework_sql.application._postgresql import PostgresqlJoins
+from txnframework_sql.postgresql._diagnoses import diagnose
 from txnframework_sql.postgresql._entries import PostgresqlEntries
 from txnframework_sql.postgresql._executor import PostgresqlExecutor
 from txnframework_sql.postgresql._leases import PostgresqlLeaseSession, reply_timeout_s
@@ -132,6 +134,10 @@ class PostgresqlDatabase(PostgresqlExecutor):
     def joins(self, environment: Environment, options: MetadataOptions) -> Joins:
         """Return what joins the transactions of applications in this database."""
         return PostgresqlJoins(self, environment, options.commit_pause_max_ms)
+
+    async def diagnose(self, age_ms_min: int) -> tuple[Diagnosis, ...]:
+        """Return the sessions that keep the server from removing old versions of rows."""
+        return await diagnose(self.pool, age_ms_min)
 
     async def close(self) -> None:
         """Finish the running operations and release the database; idempotent."""

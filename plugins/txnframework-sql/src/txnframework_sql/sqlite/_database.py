@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from txnframework.environment import Environment
 from txnframework.errors import Closed, Unavailable
 from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, Record, RecordPage
+from txnframework.model.diagnoses import Diagnosis
 from txnframework_sql._database import Joins, Records
 from txnframework_sql._error_copies import copy_error
 from txnframework_sql._leases import LeaseSession
@@ -172,6 +173,10 @@ class SqliteDatabase:
         return cls(thread, location, options)
 
     has_one_writer = True
+
+    async def diagnose(self, _: int) -> tuple[Diagnosis, ...]:
+        """Return nothing: a file has no sessions that could be asked."""
+        return ()
 
     @property
     def location(self) -> object:
