@@ -87,7 +87,9 @@ class StoredCursor:
         self.on_move: Callable[[CursorMove], None] | None = None
         """Called after the cursor has moved together with the commit of a transaction."""
         self._known: Record | None = None
-        self._is_planned = False
+        # A record that was decoded or written last, and its cursor: most plans begin with what the plan before wrote.
+        self._decoded_last: tuple[bytes, Cursor] | None = None
+        self._planned: Cursor | None = None
 
     @property
     def key(self) -> Key:
@@ -121,30 +123,33 @@ class StoredCursor:
         record = await self._store.get(self._key)
         if self._known is before:  # otherwise this record may be older than what was written meanwhile
             self._known = record
-        return None if record is None else _decoded(record)
+        return None if record is None else self._decode(record)
 
     async def plan(self, incarnation: int, parts: tuple[BranchAcks, ...]) -> CursorMove | None:
         """Return the compare-and-set that unites acknowledgments with the cursor as this process knows it, or None."""
         known = self._known
-        if known is None or self._is_planned:
+        if known is None or self._planned is not None:
             return None
-        before = _decoded(known)
+        before = self._decode(known)
         after = unite(before, (ack for _, acks in parts for ack in acks)) if _lives(before, incarnation) else before
         if after == before:
             return None
         # One plan at a time: a second one would expect the same version, and would be refused.
-        self._is_planned = True
+        self._planned = after
         try:
-            put = self._write(known, await self._gaps.closed(after))
+            self._planned = await self._gaps.closed(after)
+            put = self._write(known, self._planned)
         except BaseException:
-            self._is_planned = False
+            self._planned = None
             raise
         self.own_writes.replacing(known.value, put.value)
         return CursorMove(put, incarnation, parts, before)
 
     async def finish(self, move: CursorMove, written: Record | None) -> None:
         """Note whether a planned move was written; without it the cursor must be read before it is planned again."""
-        self._is_planned = False
+        if written is not None and self._planned is not None:
+            self._decoded_last = written.value, self._planned
+        self._planned = None
         self._known = written
         if written is not None and self.on_move is not None:
             self.on_move(move)
@@ -272,6 +277,12 @@ class StoredCursor:
         written = await update_record(self._store, self._key, decide)
         if written is not None:
             self._known = written  # a plan that is under way is refused, and is read again after it
+
+    def _decode(self, record: Record) -> Cursor:
+        """Return the cursor of a record, which need not be decoded if it was the last one."""
+        if self._decoded_last is None or self._decoded_last[0] != record.value:
+            self._decoded_last = record.value, _decoded(record)
+        return self._decoded_last[1]
 
     def _write(self, record: Record | None, cursor: Cursor) -> Put:
         return Put(self._key, records.encode(to_record(cursor)), expected_version(record))
