@@ -18,8 +18,8 @@ from txnframework.errors import OutcomeUnknown, TxnFrameworkError, Unavailable
 from txnframework.runtime.call_groups import Answers, CallGroups, GroupRules
 
 _GROUP_BYTES_MAX = 1 << 20
-_HANDLER_BYTES = 10_000
-"""What a handler counts in a group besides the values that it sends, so that the number of handlers is limited, too."""
+_MESSAGE_BYTES = 10_000
+"""What a message counts in a group besides its value: a step has room for about a hundred messages of handlers."""
 
 
 class Acknowledging(Protocol):
@@ -42,7 +42,7 @@ class _Handled:
     @property
     def bytes(self) -> int:
         sizes = (len(value) for one in self.sends for value in one.message.values if value is not None)
-        return _HANDLER_BYTES + sum(sizes)
+        return _MESSAGE_BYTES * max(len(self.sends), len(self.messages)) + sum(sizes)
 
 
 class SharedCommits:
