@@ -238,9 +238,9 @@ def test_what_was_done_before_anybody_saw_it_is_passed_over(stores: Stores) -> N
         async with stores.open() as client, stores.open() as elsewhere:
             await batches(client, 1, 1, 1)
             consumer, _ = await joined(client, 1)
-            while len(consumer._inbox._waiting) < 2:
+            while consumer._inbox.count_free() < 2:
                 await run_ready()
-            second = consumer._inbox._waiting[0].message
+            second = next(consumer._inbox._all()).message
             await finish_elsewhere(elsewhere, second)
             await dispatch_of(consumer, second).refresh()
             third = await consumer.receive(timeout_ms=60_000)

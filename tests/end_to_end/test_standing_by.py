@@ -368,7 +368,7 @@ def test_a_segments_lease_is_lost_while_what_follows_it_is_delivered(memory: Sto
             consumer = await client.consumer("orders", "billing", start="earliest", stand_by=stand_by)
             for _ in range(20):
                 await run_ready()
-            assert len(consumer._inbox._waiting) == 3
+            assert consumer._inbox.count_free() == 3
             parent = next(feed for name, feed in consumer._segments.feeds.items() if name.endswith("-0"))
             assert parent.attached is not None
             dispatch: Any = parent.attached.dispatch
