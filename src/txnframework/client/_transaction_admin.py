@@ -81,8 +81,7 @@ class TransactionOperations(ClientOperations):
         Begin a transaction, perform these operations in it, and commit; return the ids of the messages, in order.
 
         Either all messages become visible and all acknowledgments take effect, or nothing does. With metadata and
-        messages in one database, it usually takes one step of the store, instead of one step for each operation; on
-        PostgreSQL if it acknowledges nothing.
+        messages in one database, it usually takes one step of the store, instead of one step for each operation.
 
         Calls that run at the same time, and sends that have not returned, may be stored in any order. Await each call
         before the next one with the same key.
