@@ -16,8 +16,9 @@ from zope.interface import implementer
 import txnframework
 from txnframework import Message, PlannedSend
 from txnframework.environment import SystemEnvironment
-from txnframework.errors import InvalidInput
+from txnframework.errors import InvalidInput, VersionMismatch
 from txnframework.interfaces import IObservation, IObserver
+from txnframework.model import Key
 from txnframework.model.observations import ObservedOperation, Outcome
 from txnframework.plugin import ObserverContext, PluginRegistry, Provider, hookimpl, load_plugins
 from txnframework_memory import MemoryConnection, MemorySpace
@@ -426,3 +427,40 @@ def test_no_connection_for_a_while(tables: MemoryTables) -> None:
         assert await shop.counts() == (1, 1, 0)
 
     story(tables, test, b"c")
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_handlers_that_return_together(tables: MemoryTables, calls: Connection, is_refused: bool) -> None:
+    """Without rows they share a transaction; if its step is refused, each has one of its own, and none fails."""
+
+    async def test(shop: Shop, billing: Billing) -> None:
+        begun = 0
+        all_began = asyncio.Event()
+
+        async def bill(order: Message) -> PlannedSend:
+            nonlocal begun
+            begun += 1
+            if begun == 3:
+                billing.consumer.stop()
+                all_began.set()
+            await all_began.wait()
+            return shop.invoices.outgoing(order.value)
+
+        refused = 0
+
+        async def refuse() -> None:
+            nonlocal refused
+            refused += 1
+            raise VersionMismatch(Key("/cursor"), None)
+
+        if is_refused:
+            calls.once_before_the_step(refuse)
+        await billing.consumer.run(bill, concurrency=3)
+        assert (begun, refused) == (3, int(is_refused))
+        async with shop.client.reader("invoices") as reader:
+            transactions = {one.txn_id async for one in reader}
+        assert len(transactions) == (3 if is_refused else 1)
+        assert sorted(await shop.sent()) == [b"a", b"b", b"c"]
+        assert await shop.left() == []
+
+    story(tables, test, kind="shared")

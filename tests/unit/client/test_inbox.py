@@ -146,3 +146,14 @@ def test_no_permit_is_lost_or_won(seed: int) -> None:
         pass
     assert segment.permits == 5
     assert inbox.purge_all() == {}
+
+
+def test_segments_take_turns() -> None:
+    """Calls for one message take from one segment after the other; a call for several takes all of one first."""
+    inbox = Inbox()
+    first, second = Segment(inbox, 9), Segment(inbox, 9, "segment://public/default/t/8000-ffff-1")
+    for segment, key in ((first, b"a"), (second, b"b")):
+        for _ in range(4):
+            segment.deliver(key)
+    assert [taken(inbox)[0][0] for _ in range(4)] == [b"a", b"b", b"a", b"b"]
+    assert taken(inbox, 3) == [(b"a", 3), (b"a", 4), (b"b", 3)]

@@ -14,7 +14,6 @@ from txnframework.model import (
     IntendedAppend,
     IntendedAppended,
     Position,
-    ProducerSequence,
     PutSequential,
     Tail,
 )
@@ -202,16 +201,6 @@ class GrowingEnd:
             newest[sequence.producer] = (sequence.last, through_after(through, sequence))
         size = sum(len(entry.data) for entry in entries)
         return not is_full(self.totals.entries + len(entries), self.totals.bytes + size, options)
-
-    def first_old(self, entries: Sequence[Append]) -> ProducerSequence | None:
-        """Return the first sequence that is not above its producer's highest one, here or before it in ``entries``."""
-        highest: dict[str, int] = {}
-        for sequence in (entry.sequence for entry in entries if entry.sequence is not None):
-            name = sequence.producer
-            if highest.get(name, self._newest[self.managed.id, name][0]) >= sequence.first:
-                return sequence
-            highest[name] = sequence.last
-        return None
 
     def grow(
         self, entries: Sequence[Append], now_ms: int, growth: Growth, options: LedgerOptions
