@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from conftest import Stores
 
 SOON_MS = 60_000
-BACKENDS = {"memory": "txnframework_memory", "sqlite": "txnframework_sql"}
 
 
 class Tables(ABC):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from intercepted_stores import STEP, Connection, Intercepted
-from own_tables import BACKENDS, SOON_MS, MemoryTables, Shop, SqliteTables, Tables
+from own_tables import SOON_MS, MemoryTables, Shop, SqliteTables, Tables
 
 import txnframework
 from txnframework.errors import (
@@ -166,10 +165,9 @@ def test_a_lost_commit(tables: Tables, applied: bool) -> None:
 
 
 @pytest.mark.parametrize("applied", [True, False], ids=["applied", "dropped"])
-def test_a_lost_commit_in_a_file(request: pytest.FixtureRequest, applied: bool) -> None:
+def test_a_lost_commit_in_a_file(sqlite: Stores, applied: bool) -> None:
     """The connection still works after the lost reply, and no message is sent on it without the rows."""
-    pytest.importorskip(BACKENDS["sqlite"])
-    tables = SqliteTables(request.getfixturevalue("sqlite"))
+    tables = SqliteTables(sqlite)
 
     async def work() -> None:
         async with Shop.open(tables) as shop, tables.connection() as connection:
@@ -293,12 +291,8 @@ def test_connections_that_cannot_be_joined(tables: Tables) -> None:
     tables.stores.run(work())
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_sequence_id_of_the_application(request: pytest.FixtureRequest, backend: str) -> None:
-    """Such a message needs the usual steps: the rows take effect with them, or the call says that they cannot."""
-    pytest.importorskip(BACKENDS[backend])
-    in_file = backend == "sqlite"
-    tables = (SqliteTables if in_file else MemoryTables)(request.getfixturevalue(backend))
+def test_a_sequence_id_of_the_application(tables: Tables) -> None:
+    """Such a message needs the usual steps, and the rows take effect with them."""
 
     async def work() -> None:
         async with (
@@ -308,15 +302,28 @@ def test_a_sequence_id_of_the_application(request: pytest.FixtureRequest, backen
         ):
             for _ in range(2):
                 await tables.insert(connection, "own")
-                call = shop.client.transact(till.outgoing(b"one", sequence_id=1), commit_with=connection)
-                if in_file:
-                    with pytest.raises(InvalidInput, match=r"sequence id of your choice.*SQLite has one writer"):
-                        await call
-                else:
-                    await call
+                await shop.client.transact(till.outgoing(b"one", sequence_id=1), commit_with=connection)
                 assert not await tables.of(connection).is_open()
-            assert await shop.sent() == ([] if in_file else [b"one"])
-            assert await tables.committed() == (set() if in_file else {"own"})
+            assert (await shop.sent(), await tables.committed()) == ([b"one"], {"own"})
+
+    tables.stores.run(work())
+
+
+def test_a_sequence_id_of_the_application_in_a_file(sqlite: Stores) -> None:
+    """The usual steps would wait for the row, so the call says that they cannot be made."""
+    tables = SqliteTables(sqlite)
+
+    async def work() -> None:
+        async with (
+            Shop.open(tables) as shop,
+            await shop.client.producer("invoices", name="till") as till,
+            tables.connection() as connection,
+        ):
+            await tables.insert(connection, "own")
+            with pytest.raises(InvalidInput, match=r"sequence id of your choice.*SQLite has one writer"):
+                await shop.client.transact(till.outgoing(b"one", sequence_id=1), commit_with=connection)
+            assert not await tables.of(connection).is_open()
+            assert (await shop.sent(), await tables.committed()) == ([], set())
 
     tables.stores.run(work())
 
@@ -370,25 +377,18 @@ def test_cancelled_at_every_step(tables: Tables) -> None:
     tables.stores.run(work())
 
 
-@pytest.mark.parametrize("family", ["log"])
-def test_the_log_family(memory: Stores, family: str) -> None:
+@pytest.mark.log_family
+def test_the_log_family(stores: Stores, in_memory: None) -> None:
     """Its transactions cannot commit with rows, which the call says before anything happens."""
-    legacy = pytest.importorskip("txnframework_legacy.plugin")
-    del legacy, family
 
     async def work() -> None:
-        async with memory.open() as client:
-            await client.create_topic("persistent://public/default/invoices")
-            async with await client.producer("persistent://public/default/invoices") as producer:
-                tables = MemoryTables(memory)
-                async with tables.connection() as connection:
-                    await tables.insert(connection, "own")
-                    with pytest.raises(InvalidInput, match="commit_with needs transactions of the metadata family"):
-                        await client.transact(producer.outgoing(b"a"), commit_with=connection)
-                    assert await tables.of(connection).is_open()
+        tables, topic = MemoryTables(stores), "persistent://public/default/invoices"
+        async with stores.open() as client, tables.connection() as connection:
+            await client.create_topic(topic)
+            async with await client.producer(topic) as producer:
+                await tables.insert(connection, "own")
+                with pytest.raises(InvalidInput, match="commit_with needs transactions of the metadata family"):
+                    await client.transact(producer.outgoing(b"a"), commit_with=connection)
+                assert await tables.of(connection).is_open()
 
-    from conftest import LEGACY, LOG_FAMILY, PLUGINS, _registry_of
-
-    memory.registry = _registry_of(name for name in (*PLUGINS, LEGACY) if importlib.util.find_spec(name))
-    memory.domains = {"persistent": LOG_FAMILY, "segment": LOG_FAMILY}
-    memory.run(work())
+    stores.run(work())

@@ -21,6 +21,7 @@ from txnframework.testing.servers.proxy import Proxy, Side
 Run = Callable[..., None]
 
 HOUR_MS = 3_600_000
+LOCK = "SELECT FROM mine WHERE text = '{}' FOR UPDATE"
 
 _DRIVER_ERRORS = (asyncpg.PostgresError, psycopg.Error, DBAPIError)
 _SOME = ("asyncpg", "psycopg", "AsyncSession-asyncpg", "AsyncSession-psycopg", "Connection")
@@ -207,35 +208,39 @@ def test_others_while_a_header_is_locked(run: Run, *, together: bool) -> None:
     run(test, commit_pause_max_ms=HOUR_MS, lock_timeout_ms=HOUR_MS, statement_timeout_ms=HOUR_MS)
 
 
-def test_a_deadlock(run: Run) -> None:
+@pytest.mark.parametrize("is_ours", [True, False], ids=["ours", "the other one"])
+def test_a_deadlock(run: Run, is_ours: bool) -> None:
     """The server rolls one of two applications back, which repeats its block."""
 
     async def test(application: Application) -> None:
         version = await application.begun()
         await asked(application.url, "INSERT INTO mine (text) VALUES ('one'), ('two')")
-        one, two = [await asyncpg.connect(application.url, server_settings={"deadlock_timeout": "10ms"}) for _ in "12"]
-        joined = await application.join(one, version)
-        await two.execute("BEGIN")
-        lock = "SELECT FROM mine WHERE text = '{}' FOR UPDATE"
-        await one.execute(lock.format("one"))
-        await two.execute(lock.format("two"))
-        waiting = asyncio.create_task(two.execute(lock.format("one")))
+        # The one that looks for a deadlock is rolled back; it looks once, so the other one waits already.
+        looks = {True: "10ms", False: "1h"}
+        ours = await asyncpg.connect(application.url, server_settings={"deadlock_timeout": looks[is_ours]})
+        other = await asyncpg.connect(application.url, server_settings={"deadlock_timeout": looks[not is_ours]})
         try:
-            await one.execute(lock.format("two"))
-        except asyncpg.DeadlockDetectedError:
-            with pytest.raises(asyncpg.InFailedSQLTransactionError):
+            joined = await application.join(ours, version)
+            await other.execute("BEGIN")
+            await ours.execute(LOCK.format("one"))
+            await other.execute(LOCK.format("two"))
+            first, last = (other, ours) if is_ours else (ours, other)
+            waiting = asyncio.create_task(first.execute(LOCK.format("one" if is_ours else "two")))
+            while not await asked(application.url, "SELECT count(*) FROM pg_locks WHERE NOT granted"):
+                pass
+            with pytest.raises(asyncpg.DeadlockDetectedError):
+                await last.execute(LOCK.format("two" if is_ours else "one"))
+            await waiting
+            if is_ours:
+                with pytest.raises((asyncpg.InFailedSQLTransactionError, InvalidInput), match=r"aborted|failed before"):
+                    await application.end(joined, version)
+                await joined.rollback()
+            else:
                 await application.end(joined, version)
-            await joined.rollback()
-            await waiting
-            assert await application.state() == b"open"
-        else:
-            await application.end(joined, version)
-            await joined.commit()
-            assert await application.state() == b"committed"
-        with suppress(asyncpg.DeadlockDetectedError):
-            await waiting
-        await two.execute("ROLLBACK")
-        await one.close()
-        await two.close()
+                await joined.commit()
+            assert await application.state() == (b"open" if is_ours else b"committed")
+        finally:
+            await ours.close()
+            await other.close()
 
     run(test)
