@@ -140,7 +140,7 @@ class SeesNoCommitted(Misjudges):
     """Takes what has ended for gone."""
 
     async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
-        unseen = verdict.conflict and not verdict.other and (await self._cursor.load()).deleted == ()
+        unseen = verdict.conflict and not verdict.other and not (await self._cursor.load()).deleted
         return Verdict() if unseen else verdict
 
 

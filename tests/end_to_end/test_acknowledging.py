@@ -392,7 +392,7 @@ def test_aborted_entries_do_not_hold_the_cursor_back(stores: Stores) -> None:
             await consumer.ack(message)
             subscribed = await client.host.subscription(message.topic, "billing", message.id.segment)
             cursor = await subscribed.cursor.load()
-            assert (cursor.mark_delete, cursor.deleted) == (message.id.position.entry, ())
+            assert (cursor.mark_delete, tuple(cursor.deleted)) == (message.id.position.entry, ())
             assert last.position.entry < cursor.mark_delete
             await consumer.close()
 

@@ -171,7 +171,7 @@ DOCUMENTS = [
     ),
     stored(
         "cursor",
-        CursorRecord(incarnation=7, mark_delete="4:2", deleted=[("4:4", "4:6")], partial={"4:8": [0, 2]}),
+        CursorRecord(incarnation=7, mark_delete="4:2", deleted=["4:4+2 5 3", "5:0"], partial=["4:8/5 2/1"]),
         paths.cursor_key(SEGMENT, "billing"),
     ),
     stored(
@@ -187,7 +187,7 @@ DOCUMENTS = [
     ),
     stored(
         "cursor_of_a_family",
-        CursorRecord(format=RETURN_FORMAT, incarnation=7, mark_delete="4:2", family="log", family_life=2),
+        CursorRecord(incarnation=7, mark_delete="4:2", family="log", family_life=2),
         paths.cursor_key(SEGMENT, "billing"),
     ),
     stored(

@@ -166,7 +166,7 @@ def _documents() -> tuple[tuple[type, records.Document], ...]:
                 committed=[records.CommittedBatchDocument(query="q", version=1, ranges=[source])],
             ),
             records.SubscriptionRecord(epoch=1, token="t", registrations=[registration], history=[history]),
-            records.CursorRecord(incarnation=1, mark_delete=at, deleted=[("3:9", "3:12")], partial={"3:14": [0, 3]}),
+            records.CursorRecord(incarnation=1, mark_delete=at, deleted=["3:9+3 4", "4:0"], partial=["3:14/9 2/1"]),
             records.DeliveryCountsRecord(incarnation=1, dispatch="d", counts={until: 2}, handed_out=[until]),
             records.CompactedRecord(ledger="l", upto=until, attempt=3, token="t"),
             records.TopicRecord(epoch=1, next_id=2, segments=[segment], starting={"s": {0: at}}, families=["log"]),
@@ -195,9 +195,7 @@ def _documents() -> tuple[tuple[type, records.Document], ...]:
                     earlier=[FormerDocument(topic="persistent://a/b/c", life=1)],
                 ),
             ),
-            records.CursorRecord(
-                format=records.RETURN_FORMAT, incarnation=1, mark_delete=at, family="log", family_life=3
-            ),
+            records.CursorRecord(incarnation=1, mark_delete=at, family="log", family_life=3),
             records.IdBlock(next=4_096),
             records.RestoreRecord(ledgers="a", to="b", at_ms=3),
             records.CopyRecord(source="a", to="b", step="copying", upto="c"),

@@ -138,7 +138,7 @@ def test_the_log_is_empty_when_all_have_ended(run: Callable[[type[WorldHarness],
                     await add(fresh, await begin(fresh), 1)
             await world.coordinator.end(End(still, Action.COMMIT))
             assert await log_entries(world) == [0]
-            assert (await world.cursor.load()).deleted == ((Position(0, 1), Position(0, 29)),)
+            assert tuple((await world.cursor.load()).deleted) == ((Position(0, 1), Position(0, 29)),)
 
     run(LogFamilyInShortLedgers, test)
 

@@ -29,15 +29,15 @@ class Gaps:
         Return the cursor with its mark-delete position moved as far as the ledgers allow; unchanged if they cannot be
         read.
         """
-        while cursor.deleted and self._may_touch(cursor.mark_delete, cursor.deleted[0][0]):
+        while cursor.deleted and self._may_touch(cursor.mark_delete, cursor.deleted.first[0]):
             try:
-                touches = await self._touches(cursor.mark_delete, cursor.deleted[0][0])
+                touches = await self._touches(cursor.mark_delete, cursor.deleted.first[0])
             except TxnFrameworkError:
                 return cursor  # the longer form with ranges has the same meaning; a later write moves the mark
             if not touches:
-                self._open = cursor.mark_delete, cursor.deleted[0][0]
+                self._open = cursor.mark_delete, cursor.deleted.first[0]
                 return cursor
-            cursor = advance(cursor, cursor.deleted[0][1])
+            cursor = advance(cursor, cursor.deleted.first[1])
         return cursor
 
     def _may_touch(self, mark: Position, first: Position) -> bool:

@@ -17,10 +17,12 @@ from txnframework.interfaces import IManagedLedger, IMetadataStore, IPlannedCurs
 from txnframework.model import paths, records
 from txnframework.model.acks import Ack, ProcessedRange
 from txnframework.model.cursor import BranchAcks, Cursor, CursorMove, from_record, moved, to_record, unite
+from txnframework.model.entry_ranges import EntryRanges
 from txnframework.model.ids import LOG_FAMILY, METADATA_FAMILY
 from txnframework.model.layout import Layout
 from txnframework.model.metadata import Key, Put, Record
 from txnframework.model.names import PERSISTENT, parse_name, segment_id_of
+from txnframework.model.partial_entries import PartialEntries
 from txnframework.model.positions import EARLIEST, Position
 
 FIRST_INCARNATION = 1
@@ -87,9 +89,9 @@ class StoredCursor:
         self.on_move: Callable[[CursorMove], None] | None = None
         """Called after the cursor has moved together with the commit of a transaction."""
         self._known: Record | None = None
-        # A record that was decoded or written last, and its cursor: most plans begin with what the plan before wrote.
+        # The value that was decoded or encoded last, and its cursor: most changes begin with what the one before wrote.
         self._decoded_last: tuple[bytes, Cursor] | None = None
-        self._planned: Cursor | None = None
+        self._is_planning = False
 
     @property
     def key(self) -> Key:
@@ -128,28 +130,25 @@ class StoredCursor:
     async def plan(self, incarnation: int, parts: tuple[BranchAcks, ...]) -> CursorMove | None:
         """Return the compare-and-set that unites acknowledgments with the cursor as this process knows it, or None."""
         known = self._known
-        if known is None or self._planned is not None:
+        if known is None or self._is_planning:
             return None
         before = self._decode(known)
         after = unite(before, (ack for _, acks in parts for ack in acks)) if _lives(before, incarnation) else before
         if after == before:
             return None
         # One plan at a time: a second one would expect the same version, and would be refused.
-        self._planned = after
+        self._is_planning = True
         try:
-            self._planned = await self._gaps.closed(after)
-            put = self._write(known, self._planned)
+            put = self._write(known, await self._gaps.closed(after))
         except BaseException:
-            self._planned = None
+            self._is_planning = False
             raise
         self.own_writes.replacing(known.value, put.value)
         return CursorMove(put, incarnation, parts, before)
 
     async def finish(self, move: CursorMove, written: Record | None) -> None:
         """Note whether a planned move was written; without it the cursor must be read before it is planned again."""
-        if written is not None and self._planned is not None:
-            self._decoded_last = written.value, self._planned
-        self._planned = None
+        self._is_planning = False
         self._known = written
         if written is not None and self.on_move is not None:
             self.on_move(move)
@@ -191,7 +190,9 @@ class StoredCursor:
                 return None
             if record is None:
                 return self._write(record, Cursor(FIRST_INCARNATION - 1, EARLIEST, tombstone=True))
-            return self._write(record, replace(_decoded(record), deleted=(), partial={}, tombstone=True))
+            return self._write(
+                record, replace(self._decode(record), deleted=EntryRanges(), partial=PartialEntries(), tombstone=True)
+            )
 
         await update_record(self._store, self._key, replaced)
 
@@ -247,7 +248,7 @@ class StoredCursor:
         """
 
         async def begin(record: Record | None) -> Put | None:
-            former = None if record is None else _decoded(record)
+            former = None if record is None else self._decode(record)
             if former is not None and not former.tombstone:
                 return None
             layout = await self._listing()
@@ -266,7 +267,7 @@ class StoredCursor:
         """
 
         async def decide(record: Record | None) -> Put | None:
-            after = update(None if record is None else _decoded(record))
+            after = update(None if record is None else self._decode(record))
             if after is None:
                 return None
             put = self._write(record, await self._gaps.closed(after))
@@ -281,11 +282,13 @@ class StoredCursor:
     def _decode(self, record: Record) -> Cursor:
         """Return the cursor of a record, which need not be decoded if it was the last one."""
         if self._decoded_last is None or self._decoded_last[0] != record.value:
-            self._decoded_last = record.value, _decoded(record)
+            self._decoded_last = record.value, from_record(records.decode(records.CursorRecord, record))
         return self._decoded_last[1]
 
     def _write(self, record: Record | None, cursor: Cursor) -> Put:
-        return Put(self._key, records.encode(to_record(cursor)), expected_version(record))
+        value = records.encode(to_record(cursor))
+        self._decoded_last = value, cursor
+        return Put(self._key, value, expected_version(record))
 
     async def _listing(self) -> Layout | None:
         """Return the layout that lists the subscription, of the topic to which the segment belongs by now, or None."""
@@ -321,7 +324,3 @@ async def cursor_on(store: IMetadataStore, layout: Layout, segment_id: int, subs
 
 def _lives(cursor: Cursor | None, incarnation: int) -> bool:
     return cursor is not None and not cursor.tombstone and cursor.incarnation == incarnation
-
-
-def _decoded(record: Record) -> Cursor:
-    return from_record(records.decode(records.CursorRecord, record))

@@ -179,8 +179,8 @@ class Inspection:
         return SubscriptionPosition(
             segment,
             cursor.mark_delete,
-            cursor.deleted,
-            cursor.partial,
+            tuple(cursor.deleted),
+            dict(cursor.partial),
             tuple(sorted(pending.open)),
             cursor.incarnation,
         )

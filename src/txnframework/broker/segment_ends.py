@@ -17,7 +17,7 @@ from txnframework.broker.cursors import StoredCursor
 from txnframework.errors import LedgerNotFound, lost_end, lost_segment
 from txnframework.interfaces import ILedgerStore, IManagedLedger, IMetadataStore
 from txnframework.model import index_keys, layout, paths, records
-from txnframework.model.cursor import Cursor, from_record
+from txnframework.model.cursor import Cursor, from_record, reached_by
 from txnframework.model.indexes import (
     ACKS_BY_SEGMENT_SUBSCRIPTION,
     WRITES_BY_SEGMENT,
@@ -194,8 +194,7 @@ async def _acks(store: IMetadataStore, segment: str) -> list[tuple[str, int, Pos
 
 
 def _named_by(subscription: str, cursor: Cursor) -> NamedPosition:
-    furthest = max([cursor.mark_delete, *(last for _, last in cursor.deleted), *cursor.partial])
-    return _acknowledged(subscription, furthest)
+    return _acknowledged(subscription, reached_by(cursor).entry)
 
 
 def _acknowledged(subscription: str, position: Position) -> NamedPosition:

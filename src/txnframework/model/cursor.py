@@ -8,17 +8,18 @@ cursor is commutative and idempotent. So any process may do it, in any order and
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from txnframework.model.acks import Ack, AckState
+from txnframework.model.entry_ranges import EntryRanges, RangeChunk
 from txnframework.model.ids import Branch
 from txnframework.model.metadata import Put
+from txnframework.model.partial_entries import PartialChunk, PartialEntries, bits_of, bits_up_to
 from txnframework.model.positions import Position
-from txnframework.model.records import FORMAT, RETURN_FORMAT, CursorRecord
+from txnframework.model.records import CursorRecord
 
 _INDEX_MAX = 1 << 62
 
@@ -26,7 +27,8 @@ _INDEX_MAX = 1 << 62
 @dataclass(frozen=True, slots=True)
 class Cursor:
     """
-    A cursor's state; ``deleted`` are inclusive ranges, each within one ledger, sorted, with gaps between them.
+    A cursor's state; ``deleted``: entries that are acknowledged beyond ``mark_delete``; ``partial``: those of which
+    some messages are.
 
     ``family``: only its transactions may acknowledge, since a migration to the topic's life ``family_life``; empty: no
     migration has limited it.
@@ -34,8 +36,8 @@ class Cursor:
 
     incarnation: int
     mark_delete: Position
-    deleted: tuple[tuple[Position, Position], ...] = ()
-    partial: dict[Position, frozenset[int]] = field(default_factory=dict)
+    deleted: EntryRanges = field(default_factory=EntryRanges)
+    partial: PartialEntries = field(default_factory=PartialEntries)
     tombstone: bool = False
     family: str = ""
     family_life: int = 0
@@ -73,7 +75,8 @@ def beginning_after(incarnation: int, position: Position) -> Cursor:
     if position.batch_index < 0:
         return Cursor(incarnation, position)
     before = Position(position.ledger_id, position.entry_id - 1)
-    return Cursor(incarnation, before, partial={position.entry: frozenset(range(position.batch_index + 1))})
+    partial = PartialEntries().changed({position.entry: bits_up_to(position.batch_index)})
+    return Cursor(incarnation, before, partial=partial)
 
 
 def moved(cursor: Cursor, to: Position) -> Cursor:
@@ -85,22 +88,18 @@ def moved(cursor: Cursor, to: Position) -> Cursor:
 def state_of(cursor: Cursor, position: Position) -> AckState:
     """Return DELETED or PENDING for an entry, or for the message of it that ``batch_index`` names."""
     entry = position.entry
-    if entry <= cursor.mark_delete or (cursor.deleted and _is_in(cursor.deleted, entry)):
+    if entry <= cursor.mark_delete or cursor.deleted.holds(entry):
         return AckState.DELETED
-    if position.batch_index >= 0 and position.batch_index in cursor.partial.get(entry, frozenset()):
+    if position.batch_index >= 0 and cursor.partial.bits(entry) >> position.batch_index & 1:
         return AckState.DELETED
     return AckState.PENDING
 
 
 def reached_by(cursor: Cursor) -> Position:
     """Return a position that is not before any acknowledged message; whatever is behind it is PENDING."""
-    last = max(cursor.mark_delete, cursor.deleted[-1][1]) if cursor.deleted else cursor.mark_delete
+    last = max(cursor.mark_delete, cursor.deleted.last[1]) if cursor.deleted else cursor.mark_delete
     reached = end_of(last)
-    if cursor.partial:
-        entry = max(cursor.partial)
-        index = max(cursor.partial[entry], default=_INDEX_MAX)
-        reached = max(reached, Position(entry.ledger_id, entry.entry_id, index))
-    return reached
+    return max(reached, cursor.partial.last) if cursor.partial else reached
 
 
 def end_of(position: Position) -> Position:
@@ -108,49 +107,41 @@ def end_of(position: Position) -> Position:
     return position if position.batch_index >= 0 else Position(position.ledger_id, position.entry_id, _INDEX_MAX)
 
 
-def _is_in(ranges: Sequence[tuple[Position, Position]], entry: Position) -> bool:
-    """Return whether an entry is in one of many ranges, by bisection: a whole backlog is tested entry by entry."""
-    at = bisect_right(ranges, entry, key=_first_of)
-    return at > 0 and entry <= ranges[at - 1][1]
-
-
-def _first_of(entries: tuple[Position, Position]) -> Position:
-    return entries[0]
-
-
 def unite(cursor: Cursor, acks: Iterable[Ack]) -> Cursor:
     """Return the cursor with ``acks`` acknowledged as well; repeated acknowledgments change nothing."""
     mark_delete = cursor.mark_delete
-    done = list(cursor.deleted)
-    partial = dict(cursor.partial)
+    done: list[Position] = []
+    partial: dict[Position, int] = {}  # what is new of entries; no bits: nothing, or the whole entry
     for ack in acks:
         entry = ack.position.entry
+        bits = partial[entry] if entry in partial else cursor.partial.bits(entry)
         if ack.cumulative:
-            mark_delete = max(mark_delete, _mark_of(ack, partial))
+            mark_delete = max(mark_delete, _mark_of(ack, bits, partial))
             continue
-        indexes = _indexes_of(ack)
-        if indexes is not None:
-            indexes |= partial.pop(entry, frozenset())
-            if len(indexes) < ack.batch_size:
-                partial[entry] = indexes
-                continue
-        done.append((entry, entry))
-    return _settled(cursor, mark_delete, done, partial)
+        united = _bits_with(ack, bits)
+        partial[entry] = united or 0
+        if united is None and entry > mark_delete:
+            done.append(entry)
+    return _settled(cursor, mark_delete, cursor.deleted.adding(done), partial)
 
 
 def advance(cursor: Cursor, to: Position) -> Cursor:
     """Return the cursor with everything up to ``to`` acknowledged; never moves back."""
-    return _settled(cursor, max(cursor.mark_delete, to.entry), list(cursor.deleted), dict(cursor.partial))
+    return _settled(cursor, max(cursor.mark_delete, to.entry), cursor.deleted, {})
 
 
-def _indexes_of(ack: Ack) -> frozenset[int] | None:
-    """Return the indexes that an individual ack names; None: the whole entry."""
-    if ack.batch_indexes is not None:
-        return ack.batch_indexes
-    return frozenset({ack.position.batch_index}) if ack.position.batch_index >= 0 else None
+def _bits_with(ack: Ack, bits: int) -> int | None:
+    """Return the bits of an entry with those that an individual ack names; None: the whole entry."""
+    indexes = ack.batch_indexes
+    if indexes is None and ack.position.batch_index >= 0:
+        indexes = frozenset({ack.position.batch_index})
+    if indexes is None or len(indexes) >= ack.batch_size:
+        return None
+    bits |= bits_of(index for index in indexes if index < ack.batch_size)
+    return None if bits.bit_count() >= ack.batch_size else bits
 
 
-def _mark_of(ack: Ack, partial: dict[Position, frozenset[int]]) -> Position:
+def _mark_of(ack: Ack, bits: int, partial: dict[Position, int]) -> Position:
     """
     Return the new mark-delete position of a cumulative ack.
 
@@ -159,50 +150,30 @@ def _mark_of(ack: Ack, partial: dict[Position, frozenset[int]]) -> Position:
     """
     position = ack.position
     entry = position.entry
-    if position.batch_index < 0:
+    if position.batch_index < 0 or position.batch_index + 1 >= ack.batch_size:
         return entry
-    indexes = frozenset(range(position.batch_index + 1)) | partial.pop(entry, frozenset())
-    if len(indexes) >= ack.batch_size:
+    bits |= bits_up_to(position.batch_index)
+    if bits.bit_count() >= ack.batch_size:
         return entry
-    partial[entry] = indexes
+    partial[entry] = bits
     return Position(position.ledger_id, position.entry_id - 1)
 
 
-def _settled(
-    cursor: Cursor,
-    mark_delete: Position,
-    done: list[tuple[Position, Position]],
-    partial: dict[Position, frozenset[int]],
-) -> Cursor:
-    """Merge ranges, move the mark-delete position over adjacent ranges, and drop partial batches that are complete."""
-    merged: list[tuple[Position, Position]] = []
-    for first, last in sorted(done):
-        if last <= mark_delete:
-            continue
-        if merged and _touches(merged[-1][1], first):
-            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
-        else:
-            merged.append((first, last))
-    while merged and (_touches(mark_delete, merged[0][0])):
-        mark_delete = max(mark_delete, merged.pop(0)[1])
-    whole = replace(cursor, mark_delete=mark_delete, deleted=tuple(merged), partial={})
-    left = {entry: indexes for entry, indexes in partial.items() if state_of(whole, entry) is AckState.PENDING}
-    return replace(whole, partial=left)
-
-
-def _touches(last: Position, first: Position) -> bool:
-    """Return whether no entry can be between two entries, as far as their positions alone show."""
-    return first <= last or (first.ledger_id == last.ledger_id and first.entry_id == last.entry_id + 1)
+def _settled(cursor: Cursor, mark_delete: Position, deleted: EntryRanges, partial: Mapping[Position, int]) -> Cursor:
+    """Move the mark-delete position over the range that it touches, and drop partial batches that are complete."""
+    mark_delete, deleted = deleted.beyond(mark_delete)
+    bits = {entry: 0 if deleted.holds(entry) else bits for entry, bits in partial.items()}
+    left = cursor.partial.changed(bits).beyond(mark_delete)
+    return replace(cursor, mark_delete=mark_delete, deleted=deleted, partial=left)
 
 
 def to_record(cursor: Cursor) -> CursorRecord:
     """Return the document that holds ``cursor``."""
     return CursorRecord(
-        format=RETURN_FORMAT if cursor.family else FORMAT,
         incarnation=cursor.incarnation,
         mark_delete=str(cursor.mark_delete),
-        deleted=[(str(first), str(last)) for first, last in cursor.deleted],
-        partial={str(entry): sorted(indexes) for entry, indexes in sorted(cursor.partial.items())},
+        deleted=cursor.deleted.texts(),
+        partial=cursor.partial.texts(),
         tombstone=cursor.tombstone,
         family=cursor.family or msgspec.UNSET,
         family_life=cursor.family_life if cursor.family else msgspec.UNSET,
@@ -214,8 +185,8 @@ def from_record(record: CursorRecord) -> Cursor:
     return Cursor(
         incarnation=record.incarnation,
         mark_delete=Position.parse(record.mark_delete),
-        deleted=tuple((Position.parse(first), Position.parse(last)) for first, last in record.deleted),
-        partial={Position.parse(entry): frozenset(indexes) for entry, indexes in record.partial.items()},
+        deleted=EntryRanges(map(RangeChunk.parse, record.deleted)),
+        partial=PartialEntries(map(PartialChunk.parse, record.partial)),
         tombstone=record.tombstone,
         family="" if record.family is msgspec.UNSET else record.family,
         family_life=0 if record.family_life is msgspec.UNSET else record.family_life,

@@ -34,6 +34,9 @@ The format of an acknowledgment in a transaction.
 Those of format 2 may have been written by a process that had not yet looked whether its transaction was open.
 """
 
+CURSOR_FORMAT = 7
+"""The format of a cursor: acknowledged entries as texts of many. Formats 2 and 5 had two positions for each range."""
+
 
 class Document(msgspec.Struct, kw_only=True, omit_defaults=False, forbid_unknown_fields=True):
     """Base class of all documents."""

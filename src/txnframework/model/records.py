@@ -36,6 +36,7 @@ from txnframework.errors import CorruptRecord, UnknownFormat
 from txnframework.model.document import (
     ACK_FORMAT,
     CO_COMMIT_FORMAT,
+    CURSOR_FORMAT,
     FORMAT,
     MIGRATION_FORMAT,
     RETURN_FORMAT,
@@ -186,8 +187,8 @@ def decode(kind: type[D], record: Record) -> D:
     except UNREADABLE as error:
         raise CorruptRecord(path, "format", str(error)) from error
     found = shown.format
-    is_known = found == ACK_FORMAT if shown.kind == _ACK_KIND else found == FORMAT or (kind, found) in _OTHER_FORMATS
-    if not is_known:
+    known = {ACK_FORMAT} if shown.kind == _ACK_KIND else _FORMATS.get(kind, {FORMAT})
+    if found not in known:
         raise UnknownFormat(f"record {path}", found)
     try:
         document = msgspec.json.decode(record.value, type=kind)
@@ -201,14 +202,12 @@ def decode(kind: type[D], record: Record) -> D:
 
 _ACK_KIND = AckOperation.__struct_config__.tag
 
-_OTHER_FORMATS: frozenset[tuple[object, int]] = frozenset(
-    {
-        (TransactionHeader, CO_COMMIT_FORMAT),
-        (TopicRecord, MIGRATION_FORMAT),
-        (TopicRecord, RETURN_FORMAT),
-        (CursorRecord, RETURN_FORMAT),
-    }
-)
+_FORMATS: Final[dict[object, set[int]]] = {
+    TransactionHeader: {FORMAT, CO_COMMIT_FORMAT},
+    TopicRecord: {FORMAT, MIGRATION_FORMAT, RETURN_FORMAT},
+    CursorRecord: {CURSOR_FORMAT},
+}
+"""The formats of the kinds that have others than ``FORMAT``."""
 
 
 def _format_of(document: object) -> int:
@@ -218,7 +217,7 @@ def _format_of(document: object) -> int:
     if isinstance(document, TopicRecord):
         return topic_format(document)
     if isinstance(document, CursorRecord):
-        return FORMAT if document.family is msgspec.UNSET else RETURN_FORMAT
+        return CURSOR_FORMAT
     if isinstance(document, AckOperation):
         return ACK_FORMAT
     return FORMAT

@@ -6,12 +6,19 @@ from typing import Annotated
 
 import msgspec
 
-from txnframework.model.document import FORMAT, MIGRATION_FORMAT, RETURN_FORMAT, Document, Natural
+from txnframework.model.document import CURSOR_FORMAT, FORMAT, MIGRATION_FORMAT, RETURN_FORMAT, Document, Natural
 from txnframework.model.names import PERSISTENT
 from txnframework.model.positions import PositionText
 from txnframework.model.topic_migration import MigrationDocument, OriginDocument
 
 SegmentStateText = Annotated[str, msgspec.Meta(pattern=r"\A(active|planned|replaced)\Z")]
+_ENTRY = "(?:0|[1-9][0-9]{0,18}):(?:0|[1-9][0-9]{0,18})"
+_COUNT = "[1-9][0-9]{0,18}"
+_MORE = rf"(?:\+{_COUNT})?"
+_GAP = "(?:[2-9]|[1-9][0-9]{1,18})"  # ranges with a distance of 1 are one range
+_BITS = "/[1-9a-f][0-9a-f]*"
+RangesText = Annotated[str, msgspec.Meta(pattern=rf"\A{_ENTRY}{_MORE}(?: {_GAP}{_MORE})*\Z")]
+PartialText = Annotated[str, msgspec.Meta(pattern=rf"\A{_ENTRY}{_BITS}(?: {_COUNT}{_BITS})*\Z")]
 HashValue = Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
 
 
@@ -52,23 +59,24 @@ class SubscriptionRecord(Document):
     history: list[HistoryDocument] = msgspec.field(default_factory=list)
 
 
-class CursorRecord(Document):
+class CursorRecord(Document, kw_only=True):
     """
     The progress of a subscription on a segment.
 
-    ``incarnation``: new on creation and on seek. ``deleted``: ranges ``[first, last]`` acknowledged one by one beyond
-    ``mark_delete``. ``partial``: by position, the acknowledged indexes of a batch that is partly acknowledged.
-    ``tombstone``: unsubscribed. ``family``: only transactions of this family may acknowledge since a migration to the
-    topic's life ``family_life``; absent from all other records, and ``format`` 5 goes with it.
+    ``incarnation``: new on creation and on seek. ``deleted``: entries acknowledged one by one beyond ``mark_delete``;
+    each text has the ranges of one ledger (see ``RangeChunk``). ``partial``: batches that are partly acknowledged, with
+    their acknowledged indexes (see ``PartialChunk``). ``tombstone``: unsubscribed. ``family``: only transactions of
+    this family may acknowledge since a migration to the topic's life ``family_life``; absent from all other records.
     """
 
     incarnation: Natural
     mark_delete: PositionText
-    deleted: list[tuple[PositionText, PositionText]] = msgspec.field(default_factory=list)
-    partial: dict[PositionText, list[Natural]] = msgspec.field(default_factory=dict)
+    deleted: list[RangesText] = msgspec.field(default_factory=list)
+    partial: list[PartialText] = msgspec.field(default_factory=list)
     tombstone: bool = False
     family: str | msgspec.UnsetType = msgspec.UNSET
     family_life: Natural | msgspec.UnsetType = msgspec.UNSET
+    format: int = CURSOR_FORMAT
 
 
 class DeliveryCountsRecord(Document):

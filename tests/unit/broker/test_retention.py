@@ -8,6 +8,7 @@ from txnframework.broker.retention import SegmentFacts, done_through, first_to_k
 from txnframework.config import RetentionSection
 from txnframework.model import LedgerSummary, Position
 from txnframework.model.cursor import Cursor
+from txnframework.model.entry_ranges import EntryRanges
 
 NOW_MS = 1_000_000
 DONE = Position(5, -1)
@@ -87,5 +88,5 @@ def test_acknowledged_one_by_one_over_several_ledgers(
     mark: Position, deleted: tuple[tuple[int, int, int], ...], done: Position
 ) -> None:
     """Entries of two ledgers are neighbours where nothing stands between them."""
-    ranges = tuple((Position(ledger, first), Position(ledger, last)) for ledger, first, last in deleted)
+    ranges = EntryRanges.of((Position(ledger, first), Position(ledger, last)) for ledger, first, last in deleted)
     assert done_through(Cursor(1, mark, ranges), _facts().ledgers) == done

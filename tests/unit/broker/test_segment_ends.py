@@ -11,6 +11,8 @@ from txnframework.broker.segment_ends import verify_cursor
 from txnframework.errors import StoreMismatch
 from txnframework.model import Position, Tail
 from txnframework.model.cursor import Cursor
+from txnframework.model.entry_ranges import EntryRanges
+from txnframework.model.partial_entries import PartialEntries
 
 END = Position(2, 3)
 
@@ -41,8 +43,8 @@ def _check(cursor: Cursor | None, open_ledger_id: int = 2) -> None:
     "cursor",
     [
         Cursor(1, Position(2, 4)),
-        Cursor(1, Position(2, 0), ((Position(2, 2), Position(2, 4)),)),
-        Cursor(1, Position(2, 0), partial={Position(2, 4): frozenset({0})}),
+        Cursor(1, Position(2, 0), EntryRanges.of([(Position(2, 2), Position(2, 4))])),
+        Cursor(1, Position(2, 0), partial=PartialEntries.of({Position(2, 4): frozenset({0})})),
     ],
 )
 def test_a_cursor_that_is_ahead(cursor: Cursor) -> None:

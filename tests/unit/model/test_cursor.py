@@ -11,7 +11,6 @@ import pytest
 from txnframework.model.acks import Ack, AckState
 from txnframework.model.cursor import Cursor, advance, from_record, moved, reached_by, state_of, to_record, unite
 from txnframework.model.positions import EARLIEST, Position
-from txnframework.model.records import FORMAT, RETURN_FORMAT
 
 
 def at(entry: int, ledger: int = 1, index: int = -1) -> Position:
@@ -23,9 +22,9 @@ START = Cursor(incarnation=3, mark_delete=Position(1, -1))
 
 def test_the_mark_swallows_what_becomes_contiguous() -> None:
     cursor = unite(START, [Ack(at(0)), Ack(at(2)), Ack(at(3))])
-    assert (cursor.mark_delete, cursor.deleted) == (at(0), ((at(2), at(3)),))
+    assert (cursor.mark_delete, tuple(cursor.deleted)) == (at(0), ((at(2), at(3)),))
     cursor = unite(cursor, [Ack(at(1))])
-    assert (cursor.mark_delete, cursor.deleted) == (at(3), ())
+    assert (cursor.mark_delete, tuple(cursor.deleted)) == (at(3), ())
 
 
 def test_what_is_done_is_found_among_many_ranges() -> None:
@@ -41,12 +40,12 @@ def test_what_is_done_is_found_among_many_ranges() -> None:
 def test_ranges_do_not_join_across_ledgers() -> None:
     """How long a ledger is cannot be told from positions: something may stand between."""
     cursor = unite(START, [Ack(at(5)), Ack(at(0, ledger=2))])
-    assert cursor.deleted == ((at(5), at(5)), (at(0, ledger=2), at(0, ledger=2)))
+    assert tuple(cursor.deleted) == ((at(5), at(5)), (at(0, ledger=2), at(0, ledger=2)))
 
 
 def test_a_cumulative_ack_covers_everything_before_it_and_never_moves_back() -> None:
     cursor = unite(START, [Ack(at(2)), Ack(at(7)), Ack(at(5), cumulative=True), Ack(at(3), cumulative=True)])
-    assert (cursor.mark_delete, cursor.deleted) == (at(5), ((at(7), at(7)),))
+    assert (cursor.mark_delete, tuple(cursor.deleted)) == (at(5), ((at(7), at(7)),))
     assert state_of(cursor, at(4)) is AckState.DELETED
     assert state_of(cursor, at(6)) is AckState.PENDING
 
@@ -120,16 +119,14 @@ def test_a_cumulative_ack_that_completes_a_batch_passes_it() -> None:
 def test_advancing_passes_ledgers_and_never_moves_back() -> None:
     cursor = unite(START, [Ack(at(0, ledger=2))])
     moved = advance(cursor, Position(2, -1))
-    assert (moved.mark_delete, moved.deleted) == (at(0, ledger=2), ())
+    assert (moved.mark_delete, tuple(moved.deleted)) == (at(0, ledger=2), ())
     assert advance(moved, EARLIEST).mark_delete == at(0, ledger=2)
 
 
 def test_the_family_that_may_acknowledge() -> None:
-    """A migration limits a cursor to one family, also after a seek and an acknowledgment; its record says so."""
+    """A migration limits a cursor to one family, also after a seek and an acknowledgment; its record keeps it."""
     assert START.admits("log")
-    assert to_record(START).format == FORMAT
     limited = replace(START, family="log", family_life=2)
     for cursor in (limited, moved(limited, at(4)), unite(limited, [Ack(at(0))])):
         assert (cursor.admits("log"), cursor.admits("metadata")) == (True, False)
-        assert to_record(cursor).format == RETURN_FORMAT
         assert from_record(to_record(cursor)) == cursor

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from txnframework.model.cursor import Cursor
+from txnframework.model.partial_entries import PartialEntries
 from txnframework.model.positions import Position
 from txnframework_spark.demo.input import ALERTS, ENRICHED, Value
 from txnframework_spark.demo.verdict import Evidence, InputPosition, OutputRow, OutputVerdict, judge_outputs
@@ -120,7 +121,7 @@ def test_a_row_outside_of_any_transaction_is_torn() -> None:
     [
         {},
         {SEGMENT: Cursor(1, Position(0, 0))},
-        {SEGMENT: Cursor(1, Position(0, 0), partial={Position(0, 1): frozenset({0})})},
+        {SEGMENT: Cursor(1, Position(0, 0), partial=PartialEntries.of({Position(0, 1): frozenset({0})}))},
     ],
 )
 def test_a_visible_transaction_whose_input_is_not_acknowledged_is_torn(cursors: dict[str, Cursor]) -> None:

@@ -21,6 +21,7 @@ from txnframework.errors import (
 from txnframework.interfaces import IManagedLedger, ITransactionCoordinator
 from txnframework.model import index_keys, layout, paths, records
 from txnframework.model.cursor import Cursor, from_record, to_record
+from txnframework.model.entry_ranges import EntryRanges
 from txnframework.model.entry_view import EntryView
 from txnframework.model.ids import LOG_FAMILY, LOG_FAMILY_BIT, Branch, TxnID
 from txnframework.model.indexes import (
@@ -32,6 +33,7 @@ from txnframework.model.indexes import (
 from txnframework.model.ledger import Tail
 from txnframework.model.metadata import Expect, Put, Record
 from txnframework.model.names import PERSISTENT, TOPIC
+from txnframework.model.partial_entries import PartialEntries
 from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
 from txnframework.model.transactions import Action, End, OpenQuery, State
 
@@ -373,6 +375,6 @@ def _note(names: list[str], name: str) -> None:
 
 def clamp(cursor: Cursor, end: Position) -> Cursor:
     """Return the cursor without acknowledgments beyond the end of its segment."""
-    deleted = tuple((first, min(last, end)) for first, last in cursor.deleted if first <= end)
-    partial = {position: done for position, done in cursor.partial.items() if position <= end}
+    deleted = EntryRanges.of((first, min(last, end)) for first, last in cursor.deleted if first <= end)
+    partial = PartialEntries.of({position: done for position, done in cursor.partial.items() if position <= end})
     return replace(cursor, mark_delete=min(cursor.mark_delete, end), deleted=deleted, partial=partial)

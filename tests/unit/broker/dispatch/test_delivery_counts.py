@@ -5,6 +5,7 @@ from __future__ import annotations
 from txnframework.broker.dispatch.delivery_counts import DeliveryCountCache, DeliveryCounts
 from txnframework.model import Position
 from txnframework.model.cursor import Cursor
+from txnframework.model.partial_entries import PartialEntries
 
 
 def _counts(*entries: int) -> dict[Position, int]:
@@ -15,7 +16,9 @@ def test_counts_hold_under_the_same_cursor_only() -> None:
     """Someone who sought begins anew; what is done is left out."""
     ended = DeliveryCounts(3, _counts(0, 1, 2))
     assert ended.under(Cursor(4, Position(1, -1))) == {}
-    assert ended.under(Cursor(3, Position(1, 0), partial={Position(1, 1): frozenset({0})})) == _counts(2)
+    assert ended.under(
+        Cursor(3, Position(1, 0), partial=PartialEntries.of({Position(1, 1): frozenset({0})}))
+    ) == _counts(2)
 
 
 def test_the_oldest_are_forgotten_beyond_the_bound() -> None:

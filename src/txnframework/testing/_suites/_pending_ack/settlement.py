@@ -140,7 +140,7 @@ class SettleRules(PendingAckRules):
             await settle(ended, world, other)
             await settle(await commit(world, late), other)
             cursor = await world.cursor.load()
-            assert (cursor.incarnation, cursor.mark_delete, cursor.deleted) == (2, at(-1), ())
+            assert (cursor.incarnation, cursor.mark_delete, tuple(cursor.deleted)) == (2, at(-1), ())
 
     async def test_processed_range(self) -> None:
         """
