@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
@@ -17,7 +18,7 @@ from txnframework.environment import SystemEnvironment
 from txnframework.errors import OutcomeUnknown, Unavailable
 from txnframework.model import Expect, Key, Put, Record
 from txnframework_sql import MetadataOptions, SqlMetadataStore, open_metadata_store
-from txnframework_sql.sqlite._connection import SqliteConnection, log_bytes
+from txnframework_sql.sqlite._connection import Pause, SqliteConnection, log_bytes
 from txnframework_sql.steps.records import get_record
 from txnframework_sql.steps.statements import Steps, rows
 
@@ -50,11 +51,11 @@ class FailingSync(SqliteConnection):
         os.close(index)
         raise sqlite3.OperationalError("disk I/O error")
 
-    def begin_write(self) -> None:
+    def begin_write(self, pause: Pause = time.sleep) -> None:
         """Begin, unless the disk is full."""
         if self.cannot_write:
             raise sqlite3.OperationalError("database or disk is full")
-        super().begin_write()
+        super().begin_write(pause)
 
 
 async def opened(url: str, kind: type[SqliteConnection] = SqliteConnection) -> SqlMetadataStore:
@@ -156,8 +157,8 @@ def test_a_full_disk_is_no_lost_commit(url: str) -> None:
                 raise error
             super().commit()
 
-        def begin_write(self) -> None:
-            SqliteConnection.begin_write(self)
+        def begin_write(self, pause: Pause = time.sleep) -> None:
+            SqliteConnection.begin_write(self, pause)
 
     async def main() -> None:
         store = await opened(url, Kind)

@@ -46,6 +46,9 @@ from txnframework_sql.steps.statements import (
 
 T = TypeVar("T")
 
+Pause = Callable[[float], None]
+"""Passes about so many seconds."""
+
 _NEW_NUMBERS = (
     update(counters)
     .where(counters.c.name == "number")
@@ -205,16 +208,20 @@ class SqliteConnection:
             self.rollback()
             raise
 
-    def begin_write(self) -> None:
-        """Acquire the write lock of the file; wait for other processes for at most ``lock_timeout_ms``."""
+    def begin_write(self, pause: Pause = time.sleep) -> None:
+        """
+        Acquire the write lock of the file; wait for other connections for at most ``lock_timeout_ms``.
+
+        :param pause: is called between two attempts, outside of a transaction. It may read.
+        """
         now = time.monotonic()
         deadline_s = now + self._lock_timeout_s
-        if _sleep_until(lambda: self._fairness.is_free() and self._begins_to_write(), now + _PATIENCE_S):
+        if _sleep_until(lambda: self._fairness.is_free() and self._begins_to_write(), now + _PATIENCE_S, pause):
             return
         try:
             # If this times out, the write lock is tried anyway: the holder of the fairness lock may have been stopped.
-            _sleep_until(self._fairness.acquire, min(deadline_s, time.monotonic() + _FAIRNESS_MAX_S))
-            if not _sleep_until(self._begins_to_write, deadline_s):
+            _sleep_until(self._fairness.acquire, min(deadline_s, time.monotonic() + _FAIRNESS_MAX_S), pause)
+            if not _sleep_until(self._begins_to_write, deadline_s, pause):
                 raise locked()
         finally:
             self._fairness.release()
@@ -352,12 +359,12 @@ class SqliteConnection:
         return True
 
 
-def _sleep_until(is_done: Callable[[], bool], deadline_s: float) -> bool:
+def _sleep_until(is_done: Callable[[], bool], deadline_s: float, pause: Pause = time.sleep) -> bool:
     """Call ``is_done`` until it returns True, at least once; return False at the deadline."""
     wait_s = _FIRST_WAIT_S
     while not is_done():
         if time.monotonic() > deadline_s:
             return False
-        time.sleep(wait_s)
+        pause(wait_s)
         wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
     return True

@@ -193,6 +193,11 @@ class SqliteDatabase:
         """The number of jobs that the connection received, from all its users."""
         return self._thread.jobs_received
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the connection has nothing to do for any of its users."""
+        return self._thread.is_idle
+
     async def read(self, work: Work[T]) -> T:
         """Return the result of steps that read one view; the view holds every write confirmed before this call."""
         return await self._run(work, is_write=False)

@@ -5,6 +5,9 @@ Jobs that wait when the thread becomes free are executed together. The reads sha
 transaction, with one commit and one fsync. A write is confirmed after that commit. A write that fails alone, such as by
 a version mismatch, does not affect the others.
 
+While a writing transaction waits for the lock of another connection, the reads that arrive are executed. They need no
+lock, and the holder of the lock may wait for them.
+
 Urgent jobs and repeated writes go before all others. They wait for at most one reading job, one writing job and its
 commit: what is left of a group then follows them. A repeated write needs no event loop, which may be busy for seconds
 in one turn.
@@ -12,12 +15,11 @@ in one turn.
 
 from __future__ import annotations
 
-import queue
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future as ThreadFuture
 from contextlib import suppress
+from functools import partial
 from math import inf
 from time import monotonic
 
@@ -26,6 +28,7 @@ from txnframework_sql._error_copies import copy_error
 from txnframework_sql.sqlite._connection import SqliteConnection
 from txnframework_sql.sqlite._errors import DATABASE_ERRORS, commit_lost, is_full, translated
 from txnframework_sql.sqlite._jobs import IJob, Outcome, RepeatedJob, RepeatedWrite, attempt, deliver, failed
+from txnframework_sql.sqlite._queue import JobQueue
 from txnframework_sql.steps.statements import Change, Observer
 
 
@@ -43,14 +46,8 @@ class DatabaseThread:
             # Several callers may wait for it: a cancelled one must not cancel it for the others and for the thread.
             future.set_running_or_notify_cancel()
         self.commits = 0
-        self.jobs_received = 0
         self._connect = connect
-        self._group_max = group_max
-        self._jobs: queue.SimpleQueue[Sequence[IJob | None]] = queue.SimpleQueue()
-        # Each urgent job is here before an empty item of the queue wakes the thread.
-        self._urgent: deque[IJob] = deque()
-        # Jobs that were read from the queue and are left for the next group; only the thread uses them.
-        self._left: deque[IJob | None] = deque()
+        self._jobs = JobQueue(group_max)
         self._observers: tuple[Observer, ...] = ()
         self._repeated: tuple[RepeatedWrite, ...] = ()
         self._period_s = inf
@@ -78,10 +75,17 @@ class DatabaseThread:
         with self._end_lock:
             if self._is_dead:
                 raise Unavailable("the connection to the database has broken down; open the store again")
-            self.jobs_received += len(jobs)
-            if is_urgent:
-                self._urgent.extend(jobs)
-            self._jobs.put(() if is_urgent else jobs)
+            self._jobs.put(jobs, is_urgent)
+
+    @property
+    def jobs_received(self) -> int:
+        """The number of jobs that were queued."""
+        return self._jobs.received
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no job is queued or being executed."""
+        return self._jobs.ended == self._jobs.received
 
     @property
     def is_dead(self) -> bool:
@@ -90,7 +94,7 @@ class DatabaseThread:
 
     def stop(self) -> None:
         """Close the database after the jobs queued before; ``stopped`` then completes."""
-        self._jobs.put((None,))
+        self._jobs.end()
 
     def join(self) -> None:
         """Wait for the end of the thread, which follows ``stopped`` immediately."""
@@ -110,7 +114,7 @@ class DatabaseThread:
         """Perform ``write``, before all jobs."""
         self._set_repeated(lambda known: (*known, write))
         # A thread that waits without a time limit must begin to count the time.
-        self._jobs.put(())
+        self._jobs.wake()
 
     def drop(self, write: RepeatedWrite) -> None:
         """Stop performing ``write``."""
@@ -141,13 +145,14 @@ class DatabaseThread:
             return
         self.started.set_result(None)
         try:
-            while (jobs := self._take()) is not None:
+            while (jobs := self._jobs.take(self._left_s)) is not None:
                 live = [job for job in jobs if not job.is_abandoned]
                 left = [
                     *self._answer(self._read, connection, [job for job in live if not job.is_write]),
                     *self._answer(self._write, connection, [job for job in live if job.is_write]),
                 ]
-                self._left.extendleft(reversed(left))
+                if left:
+                    self._jobs.give_back(left)
                 self._repeat(connection)
         finally:
             try:
@@ -191,57 +196,42 @@ class DatabaseThread:
         """Answer the remaining jobs at the end of the thread; there are some only if the thread failed."""
         with self._end_lock:
             self._is_dead = True
-        self._left.extendleft(self._urgent)
-        while not self._jobs.empty():
-            self._left.extend(self._jobs.get())
-        for job in self._left:
-            if job is not None:
-                deliver([Outcome(job, error=Unavailable(f"the connection to {shown_url} broke down"))])
+        for job in self._jobs.take_all():
+            deliver([Outcome(job, error=Unavailable(f"the connection to {shown_url} broke down"))])
 
     def _repeat(self, connection: SqliteConnection) -> None:
         """Perform the repeated writes that are due."""
-        if not self._is_repetition_due():
+        if self._left_s() > 0:
             return
         self._repeated_s = monotonic()
         for write in self._repeated:
             if (due := write.due()) is not None:
                 self._answer(self._write, connection, [RepeatedJob(*due)])
 
-    def _is_repetition_due(self) -> bool:
-        return monotonic() - self._repeated_s >= self._period_s
+    def _left_s(self) -> float:
+        """Return how long the thread may wait before it asks the repeated writes."""
+        return self._repeated_s + self._period_s - monotonic()
 
     def _must_pause(self) -> bool:
         """Return whether a group leaves its other jobs for later."""
-        return bool(self._urgent) or self._is_repetition_due()
+        return self._jobs.has_urgent or self._left_s() <= 0
 
-    def _take(self) -> list[IJob] | None:
-        """Wait for jobs; return the jobs of the next group, or None after those that came before the stop."""
-        jobs: list[IJob] = []
-        while not self._left and not self._urgent:
-            left_s = self._repeated_s + self._period_s - monotonic()
-            try:
-                self._left.extend(self._jobs.get(timeout=None if left_s == inf else max(0.0, left_s)))
-            except queue.Empty:
-                return jobs
-        if self._urgent:
-            while self._urgent:
-                jobs.append(self._urgent.popleft())
-            return jobs
-        while len(jobs) < self._group_max:
-            if self._left:
-                if (job := self._left[0]) is None:
-                    return jobs or None
-                jobs.append(job)
-                self._left.popleft()
-                continue
-            try:
-                self._left.extend(self._jobs.get_nowait())
-            except queue.Empty:
-                break
-        return jobs
+    def _read_meanwhile(self, connection: SqliteConnection, wait_s: float) -> None:
+        """
+        Execute the reads that wait or arrive, between two attempts to acquire the lock of the writer.
 
-    def _read(self, connection: SqliteConnection, jobs: list[IJob]) -> Sequence[IJob]:
-        """Execute reading jobs in one view, taken after all of them were queued; return those that are left."""
+        At least one job is executed, and none begins after ``wait_s``: neither reads nor the write wait for all others.
+        """
+        until_s = monotonic() + wait_s
+        jobs = [job for job in self._jobs.take_reads(wait_s) if not job.is_abandoned]
+        self._jobs.give_back(self._answer(partial(self._read, until_s=until_s), connection, jobs))
+
+    def _read(self, connection: SqliteConnection, jobs: list[IJob], until_s: float | None = None) -> Sequence[IJob]:
+        """
+        Execute reading jobs in one view, taken after all of them were queued; return those that are left.
+
+        :param until_s: when no further job begins.
+        """
         outcomes: list[Outcome] = []
         try:
             self._settle(connection)
@@ -251,7 +241,7 @@ class DatabaseThread:
                 if not connection.in_transaction:
                     connection.begin_read()
                 outcomes.append(attempt(connection, job))
-                if self._must_pause():
+                if self._must_pause() or (until_s is not None and monotonic() >= until_s):
                     break
             connection.rollback()
         except DATABASE_ERRORS as error:
@@ -287,7 +277,7 @@ class DatabaseThread:
         """
         try:
             self._settle(connection)
-            connection.begin_write()
+            connection.begin_write(partial(self._read_meanwhile, connection))
         except DATABASE_ERRORS as error:
             return failed(jobs, translated(error, connection.shown_url), error)
         outcomes: list[Outcome] = []

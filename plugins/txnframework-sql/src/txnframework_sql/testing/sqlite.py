@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
@@ -25,7 +26,7 @@ from txnframework.testing import (
 from txnframework_sql._ledger_store import SqlLedgerStore, open_ledger_store
 from txnframework_sql._metadata_store import SqlMetadataStore, open_metadata_store
 from txnframework_sql._options import LedgerOptions, MetadataOptions
-from txnframework_sql.sqlite._connection import SqliteConnection
+from txnframework_sql.sqlite._connection import Pause, SqliteConnection
 from txnframework_sql.sqlite._database import SqliteDatabase
 from txnframework_sql.steps.statements import Executor, Steps
 from txnframework_sql.testing._sqlite_rows import AUTOCOMMIT, SQLITE3, committed, connected
@@ -53,11 +54,11 @@ class CuttableConnection(SqliteConnection):
             raise sqlite3.OperationalError("cut off")
         super().begin_read()
 
-    def begin_write(self) -> None:
+    def begin_write(self, pause: Pause = time.sleep) -> None:
         """Begin, unless the connection is cut and has lost its reply."""
         if self.is_cut and self.has_lost_reply:
             raise sqlite3.OperationalError("cut off")
-        super().begin_write()
+        super().begin_write(pause)
 
     def commit(self) -> None:
         """Commit; if the connection is cut, lose the reply."""
@@ -98,18 +99,27 @@ class _File:
             await self._environment.advance(step_ms)
             for _ in range(_ROUNDS_MAX):
                 asked = self._asked()
+                looks = 0
                 for executor in tuple(self._clients):
-                    # The second read begins after the writes queued beside the first one.
-                    for _ in range(_LOOKS):
-                        with suppress(TxnFrameworkError):
-                            await executor.read(_nothing)
+                    looks += await _wait_for_jobs(executor)
                 await run_ready()
                 # Replies received meanwhile may have caused new requests.
-                if self._asked() <= asked + _LOOKS * len(self._clients):
+                if self._asked() <= asked + looks:
                     break
 
     def _asked(self) -> int:
         return sum(executor.jobs_received for executor in self._clients if isinstance(executor, SqliteDatabase))
+
+
+async def _wait_for_jobs(executor: Executor) -> int:
+    """Wait until a thread has executed its jobs; return how many jobs this has added."""
+    looks = 0
+    # The second read begins after the writes queued beside the first one, unless these wait for a lock.
+    while looks < _LOOKS or (isinstance(executor, SqliteDatabase) and not executor.is_idle):
+        looks += 1
+        with suppress(TxnFrameworkError):
+            await executor.read(_nothing)
+    return looks
 
 
 def _nothing() -> Steps[None]:
