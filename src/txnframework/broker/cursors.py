@@ -39,21 +39,26 @@ class OwnWrites:
 
     def __init__(self) -> None:
         self._last: bytes | None = None
+        self._before: bytes | None = None
         self._others_wrote = True
 
     def replacing(self, before: bytes | None, after: bytes) -> None:
         """Note that ``after`` is about to replace the stored value ``before``."""
         if before is None or before != self._last:
             self._others_wrote = True
-        self._last = after
+        self._before, self._last = before, after
 
     def begin_read(self) -> None:
         """Note that the record is about to be read for changes by other processes."""
         self._others_wrote = False
 
     def are_all(self, stored: bytes | None) -> bool:
-        """Return whether no other process has written since, if ``stored`` is the stored value."""
-        return not self._others_wrote and stored is not None and stored == self._last
+        """
+        Return whether no other process has written since, if ``stored`` is the stored value.
+
+        A value never comes back, so the one before the last write is stored only while this write is under way.
+        """
+        return not self._others_wrote and stored is not None and stored in (self._last, self._before)
 
 
 @implementer(IPlannedCursor)

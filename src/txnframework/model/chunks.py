@@ -20,11 +20,11 @@ class Chunk:
     """
     Neighbouring entries of one ledger, in order, with a number for each; at least one.
 
-    ``text``: the chunk as a record holds it. Its first entry is written as a position, each further one as its distance
-    from the end of the one before.
+    ``text``: the chunk as a record holds it, or empty before it was written. Its first entry is written as a position,
+    each further one as its distance from the end of the one before.
     """
 
-    __slots__ = ("_text", "entries", "ledger_id", "start", "values")
+    __slots__ = ("entries", "ledger_id", "start", "text", "values")
 
     entries_max: ClassVar[int]
 
@@ -33,18 +33,16 @@ class Chunk:
         self.entries = entries
         self.values = values
         self.start = ledger_id, entries[0]
-        self._text = text
+        self.text = text
 
     def __repr__(self) -> str:
         """Return the class and the text."""
-        return f"{type(self).__name__}({self.text!r})"
+        return f"{type(self).__name__}({self.write()!r})"
 
-    @property
-    def text(self) -> str:
-        """The chunk as a record holds it."""
-        if not self._text:
-            self._text = f"{self.ledger_id}:{' '.join(self._items())}"
-        return self._text
+    def write(self) -> str:
+        """Return the text, and keep it."""
+        self.text = f"{self.ledger_id}:{' '.join(self._items())}"
+        return self.text
 
     @classmethod
     @abstractmethod
@@ -106,7 +104,7 @@ class Chunks(Generic[_C]):
         alike = _shared(mine, theirs)
         mine, theirs = mine[alike:], theirs[alike:]
         alike = _shared(mine[::-1], theirs[::-1])
-        return list(_flat(mine[: len(mine) - alike])) == list(_flat(theirs[: len(theirs) - alike]))
+        return list(_places(mine[: len(mine) - alike])) == list(_places(theirs[: len(theirs) - alike]))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -114,9 +112,13 @@ class Chunks(Generic[_C]):
         """Return the class and the texts."""
         return f"{type(self).__name__}({self.texts()!r})"
 
+    def places(self) -> Iterator[tuple[int, int, int]]:
+        """Yield the ledger, the entry id and the number of each entry."""
+        return _places(self.chunks)
+
     def texts(self) -> list[str]:
         """Return the chunks as a record holds them."""
-        return list(map(_TEXT, self.chunks))
+        return [chunk.text or chunk.write() for chunk in self.chunks]
 
 
 def find(chunks: Sequence[_C], entry: Position) -> tuple[int, _C | None, int]:
@@ -157,13 +159,11 @@ def _shared(some: Sequence[_C], others: Sequence[_C]) -> int:
     return next(differences, min(len(some), len(others)))
 
 
-def _flat(chunks: Iterable[Chunk]) -> Iterator[tuple[int, int, int]]:
-    """Yield ledger, entry and number of each entry."""
+def _places(chunks: Iterable[Chunk]) -> Iterator[tuple[int, int, int]]:
     for chunk in chunks:
         for entry_id, value in zip(chunk.entries, chunk.values, strict=True):
             yield chunk.ledger_id, entry_id, value
 
 
 _START = attrgetter("start")
-_TEXT = attrgetter("text")
 _ENTRIES = attrgetter("entries")

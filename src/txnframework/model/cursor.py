@@ -8,7 +8,7 @@ cursor is commutative and idempotent. So any process may do it, in any order and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -93,6 +93,29 @@ def state_of(cursor: Cursor, position: Position) -> AckState:
     if position.batch_index >= 0 and cursor.partial.bits(entry) >> position.batch_index & 1:
         return AckState.DELETED
     return AckState.PENDING
+
+
+def deleted_among(cursor: Cursor, positions: Iterable[Position]) -> Iterator[bool]:
+    """
+    Yield for each of many positions in order whether it is DELETED.
+
+    Ranges and positions are gone through beside each other, which is faster than ``state_of`` for each position.
+    """
+    mark = cursor.mark_delete.ledger_id, cursor.mark_delete.entry_id
+    ranges = cursor.deleted.places()
+    ledger_id, first, last = next(ranges, _NO_RANGE)
+    for position in positions:
+        entry = position.ledger_id, position.entry_id
+        while (ledger_id, last) < entry:
+            ledger_id, first, last = next(ranges, _NO_RANGE)
+        is_deleted = (ledger_id, first) <= entry or entry <= mark
+        if not is_deleted and cursor.partial and position.batch_index >= 0:
+            is_deleted = bool(cursor.partial.bits(position) >> position.batch_index & 1)
+        yield is_deleted
+
+
+_NO_RANGE = _INDEX_MAX << 2, 0, 0
+"""A range behind every position."""
 
 
 def reached_by(cursor: Cursor) -> Position:

@@ -15,8 +15,20 @@ def test_a_chain_of_own_writes_needs_no_look() -> None:
     own.replacing(b"1", b"2")
     own.replacing(b"2", b"3")
     assert own.are_all(b"3")
-    assert not own.are_all(b"2")
+    assert not own.are_all(b"1")
     assert not own.are_all(None)
+
+
+def test_a_write_under_way() -> None:
+    """What it replaces is still stored: an own write, or what this process does not know."""
+    own = OwnWrites()
+    own.replacing(b"0", b"1")
+    own.begin_read()
+    own.replacing(b"1", b"2")
+    assert own.are_all(b"1")
+    assert own.are_all(b"2")
+    own.replacing(b"other", b"3")
+    assert not own.are_all(b"other")
 
 
 def test_what_others_wrote_in_between_is_not_forgotten() -> None:

@@ -9,7 +9,17 @@ from dataclasses import replace
 import pytest
 
 from txnframework.model.acks import Ack, AckState
-from txnframework.model.cursor import Cursor, advance, from_record, moved, reached_by, state_of, to_record, unite
+from txnframework.model.cursor import (
+    Cursor,
+    advance,
+    deleted_among,
+    from_record,
+    moved,
+    reached_by,
+    state_of,
+    to_record,
+    unite,
+)
 from txnframework.model.positions import EARLIEST, Position
 
 
@@ -33,8 +43,10 @@ def test_what_is_done_is_found_among_many_ranges() -> None:
     done = {at(entry, ledger) for ledger in (1, 2) for entry in range(1, 300) if source.random() < 0.6}
     cursor = unite(START, [Ack(position) for position in done])
     assert len(cursor.deleted) > 50
-    for position in (at(entry, ledger) for ledger in (1, 2, 3) for entry in range(301)):
+    places = [at(entry, ledger) for ledger in (1, 2, 3) for entry in range(301)]
+    for position in places:
         assert (state_of(cursor, position) is AckState.DELETED) is (position in done)
+    assert list(deleted_among(cursor, places)) == [position in done for position in places]
 
 
 def test_ranges_do_not_join_across_ledgers() -> None:
@@ -102,6 +114,8 @@ def test_it_agrees_with_a_set_of_messages(seed: int) -> None:
         cursor = unite(cursor, [ack])
         for e, i in itertools.product(range(12), range(3)):
             assert (state_of(cursor, at(e, index=i)) is AckState.DELETED) == ((e, i) in done), (e, i)
+        places = [at(e, index=i) for e, i in itertools.product(range(12), range(-1, 3))]
+        assert list(deleted_among(cursor, places)) == [state_of(cursor, one) is AckState.DELETED for one in places]
         assert all(at(e, index=i) <= reached_by(cursor) for e, i in done)
         assert reached_by(cursor).entry == at(max(done)[0])
         whole = [e for e in range(12) if all((e, i) in done for i in range(3))]

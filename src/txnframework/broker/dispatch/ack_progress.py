@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from txnframework.broker.dispatch.deliveries import DETACHED, Deliveries, HeldMessage, MessageState
 from txnframework.broker.dispatch.open_acks import OpenAcks
-from txnframework.model.acks import Ack, AckState
-from txnframework.model.cursor import Cursor, reached_by, state_of
+from txnframework.model.acks import Ack
+from txnframework.model.cursor import Cursor, deleted_among, reached_by
 from txnframework.model.ids import Branch
 from txnframework.model.positions import Position
 
@@ -183,12 +183,14 @@ class AckProgress:
         """
         freed: set[Position] = set()
         last = max(reached_by(cursor), pending.last)
-        for held in self._deliveries.concerned_by(last):
+        concerned = self._deliveries.concerned_by(last)
+        deleted = deleted_among(cursor, [held.position for held in concerned])
+        for held, is_deleted in zip(concerned, deleted, strict=True):
             position, state = held.position, held.state
             if state is MessageState.ACKING:
                 held.skipped_by_refresh = True
                 continue
-            if state_of(cursor, position) is AckState.DELETED:
+            if is_deleted:
                 self._claim(held)
                 freed |= self._deliveries.forget((held,))
                 continue

@@ -32,9 +32,13 @@ class OpenAcks:
         named = (*self._single, *(one.ack.position for one in self._cumulative))
         self.last = max(map(end_of, named), default=EARLIEST)
         """A position that is not before any message that one of them covers."""
+        # A position that is not after any of these messages. Most messages of a backlog are outside these two.
+        self._first = EARLIEST if self._cumulative else min(self._single, default=EARLIEST)
 
     def holder(self, position: Position) -> PendingAck | None:
         """Return the acknowledgment that covers a message; None if there is none."""
+        if self.is_empty or not self._first <= position <= self.last:
+            return None
         found = self._single.get(position) or self._single.get(position.entry)
         return found or next((one for one in self._cumulative if _reaches(one.ack, position)), None)
 
