@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 import pytest
-from sqlalchemy import column, select, table
+from sqlalchemy import ColumnClause, column, select, table
 
 from txnframework.errors import Unavailable
 from txnframework.testing import run_ready
@@ -20,7 +20,8 @@ from txnframework_sql.sqlite._database import SqliteDatabase
 from txnframework_sql.steps.statements import Row, Steps, new_number, rows
 
 PATIENCE_S = 60
-ORDERS = select(column("what")).select_from(table("orders"))
+WHAT: ColumnClause[str] = column("what")
+ORDERS = select(WHAT).select_from(table("orders"))
 
 
 async def opened(

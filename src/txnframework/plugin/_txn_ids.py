@@ -37,6 +37,11 @@ class TransactionIds:
         # The block after the present one, once it is reserved.
         self._spare: tuple[int, int] | None = None
 
+    @property
+    def has_some(self) -> bool:
+        """Whether an id is reserved, so that ``next_id`` does not write."""
+        return self._next < self._stop or self._spare is not None
+
     async def keep_ready(self, count: int) -> None:
         """Reserve the next block if fewer than ``count`` ids are left; errors are those of ``next_id``."""
         async with self._lock:
@@ -92,14 +97,24 @@ class SharedTransactionIds:
         self._attempts_max = attempts_max
         self._any = share.ids[context.environment.random_bits(COORDINATOR_BITS) % len(share.ids)]
         self._of: dict[int, TransactionIds] = {}
+        self._keeps_ready = False
 
     async def keep_ready(self, count: int) -> None:
         """Reserve a block if fewer than ``count`` ids are left; errors are those of TransactionIds."""
+        self._keeps_ready = True
         await (await self._present()).keep_ready(count)
 
     async def next_id(self) -> TxnID:
-        """Return an id that was never assigned in any process; errors are those of TransactionIds."""
-        return await (await self._present()).next_id()
+        """
+        Return an id that was never assigned in any process; errors are those of TransactionIds.
+
+        After ``keep_ready``, ids that were reserved before the coordinators of this host changed are used first. A row
+        of the application may keep the store from reserving others at this moment.
+        """
+        present = await self._present()
+        if self._keeps_ready and not present.has_some:
+            present = next((one for one in self._of.values() if one.has_some), present)
+        return await present.next_id()
 
     async def _present(self) -> TransactionIds:
         coordinator = min(await self._share.held(), default=self._any)

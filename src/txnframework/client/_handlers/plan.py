@@ -33,6 +33,9 @@ TEMPORARY = (
 TEMPORARY_CLASSES = ("08", "40", "57")
 """The classes of SQLSTATE for a lost connection, a rollback because of others, and a server that is being stopped."""
 
+TEMPORARY_IN_SQLITE = (5, 6)
+"""The error codes of SQLite for a lock that another connection holds: SQLITE_BUSY and SQLITE_LOCKED."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoopOptions:
@@ -106,12 +109,16 @@ def _is_of_the_database(error: BaseException | None) -> bool:
     """
     Return whether an error of a database driver says nothing about the statement, as after a deadlock.
 
-    Drivers keep the SQLSTATE in ``sqlstate``. A library may wrap the driver's error as ``orig``, and note in
-    ``connection_invalidated`` that the connection was lost.
+    Drivers keep the SQLSTATE in ``sqlstate``, and that of SQLite has ``sqlite_errorcode``, whose low byte is the kind.
+    A library may wrap the driver's error as ``orig``, and note in ``connection_invalidated`` that the connection was
+    lost.
     """
     while error is not None:
         state = getattr(error, "sqlstate", None)
         if isinstance(state, str) and state.startswith(TEMPORARY_CLASSES):
+            return True
+        code = getattr(error, "sqlite_errorcode", None)
+        if isinstance(code, int) and code & 0xFF in TEMPORARY_IN_SQLITE:
             return True
         if getattr(error, "connection_invalidated", False) is True:
             return True
