@@ -169,6 +169,8 @@ class Host:
         self.status = StoreStatus(self.coordinators, self.topics, self.backlog, environment)
         self._trimming = Trimmer(metadata, self.segments.visit, self._opener.stores_outside_segment, environment)
         self._starting = BackgroundTask(self._open_coordinators)
+        # The open coordinators whose background work has begun; every operation of a transaction asks for one.
+        self._working: dict[str, ITransactionCoordinator] = {}
         self._closing: asyncio.Task[None] | None = None
         self.closed = False
         """Whether the host is closed, so that its methods raise Closed."""
@@ -273,6 +275,7 @@ class Host:
 
     async def _close_opened(self) -> None:
         self.closed = True
+        self._working.clear()
         async with AsyncExitStack() as last_first:
             last_first.push_async_callback(self._coordinators.close)
             await self.segments.close()
@@ -290,6 +293,9 @@ class Host:
 
     async def _coordinator(self, name: str) -> ITransactionCoordinator:
         self._require_open()
+        coordinator = self._working.get(name)
+        if coordinator is not None:
+            return coordinator
         served = await self._coordinators.get(name)
         if self._runs_background_work():
             served.election.start()
@@ -297,6 +303,7 @@ class Host:
             self.sweeps.start()
             self.maintenance.start()
             self.own_transactions.deadlines.start()
+            self._working[name] = served.coordinator
         return served.coordinator
 
     async def _open_coordinators(self) -> None:

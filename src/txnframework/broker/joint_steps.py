@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from txnframework.broker.observers import Superseded
@@ -52,6 +52,7 @@ class WaitingTransaction:
     """
     A transaction whose operations are all known: its entries, and its acknowledgments with their stores.
 
+    ``acks``: one of each subscription on a segment, in the order of segments and subscriptions.
     ``positions``: those of its entries, in the order of ``appends``, once it is committed. None: the reply of the step
     was lost, and the header showed that it was applied.
     """
@@ -97,12 +98,18 @@ class JointSteps:
         :raises StepWithRowsRefused: the step was refused; nothing was written.
         :raises TxnFrameworkError: as ``IJointCoordinator.commit_jointly``.
         """
+        if self._observer is None:
+            await self._commit(transaction, rows)
+            return
         # Reported here and not by the step, which runs in the context of one of its callers.
         with _observing(self._observer, transaction):
-            if rows is None:
-                await self._groups.add(transaction)
-            else:
-                await _commit((transaction,), rows)
+            await self._commit(transaction, rows)
+
+    async def _commit(self, transaction: WaitingTransaction, rows: IDatabaseTransaction | None) -> None:
+        if rows is None:
+            await self._groups.add(transaction)
+        else:
+            await _commit((transaction,), rows)
 
     async def close(self) -> None:
         """Stop; a step that is under way has an unknown outcome."""
@@ -127,11 +134,8 @@ class JointSteps:
 
 
 @contextmanager
-def _observing(observer: IObserver | None, waiting: WaitingTransaction) -> Iterator[None]:
+def _observing(observer: IObserver, waiting: WaitingTransaction) -> Iterator[None]:
     """Report the beginning and the end of a transaction, unless it is refused."""
-    if observer is None:
-        yield
-        return
     txn_id, family = waiting.transaction.txn_id, waiting.coordinator.family
     beginning = observer.begins(ObservedOperation(OperationKind.BEGIN, txn_id=txn_id, family=family))
     commit = ObservedOperation(OperationKind.END, txn_id=txn_id, family=family, action=Action.COMMIT.value)
@@ -182,19 +186,25 @@ async def _commit(waiting: Sequence[WaitingTransaction], rows: IDatabaseTransact
 
 async def _finish(plans: Sequence[tuple[IJointPendingAcks, JointAck]], cursors: Sequence[Record | None] | None) -> None:
     """End each plan, also after an error: a plan that is not ended holds up its subscription permanently."""
-    try:
-        async with AsyncExitStack() as ends:
-            for (store, planned), written in zip(plans, cursors or [None] * len(plans), strict=True):
-                ends.push_async_callback(store.finish_joint, planned, written)
-    except TxnFrameworkError as error:
+    failure: BaseException | None = None
+    for at, (store, planned) in enumerate(plans):
+        try:
+            await store.finish_joint(planned, cursors[at] if cursors else None)
+        except BaseException as error:
+            failure = failure or error
+    if isinstance(failure, TxnFrameworkError):
         # Other errors would let the usual steps follow, and store everything a second time.
-        raise OutcomeUnknown(f"a step may be committed, and the end of it could not be noted: {error}") from error
+        raise OutcomeUnknown(f"a step may be committed, and the end of it could not be noted: {failure}") from failure
+    if failure is not None:
+        raise failure
 
 
 def _by_cursor(
     waiting: Sequence[WaitingTransaction],
 ) -> list[tuple[IJointPendingAcks, tuple[AckRequest, ...]]]:
     """Return the acknowledgments of all transactions by their stores, in the order of segments and subscriptions."""
+    if len(waiting) == 1:
+        return [(store, (request,)) for store, request in waiting[0].acks]
     found: dict[tuple[str, str], tuple[IJointPendingAcks, list[AckRequest]]] = {}
     for one in waiting:
         for store, request in one.acks:
@@ -215,6 +225,9 @@ def _joined(waiting: Sequence[WaitingTransaction]) -> tuple[LedgerAppend, ...]:
 
 def _divide(waiting: Sequence[WaitingTransaction], positions: Sequence[tuple[Position, ...]]) -> None:
     """Give each transaction the positions of its entries, in the order of ``_joined``."""
+    if len(waiting) == 1:
+        waiting[0].positions = tuple(positions)
+        return
     ledgers = dict.fromkeys(append.ledger for one in waiting for append in one.appends)
     left = {ledger: iter(some) for ledger, some in zip(ledgers, positions, strict=True)}
     for one in waiting:

@@ -216,13 +216,7 @@ class Consumer(HandlerRuns[T_co]):
         check_acked(messages, self.subscription)
         if not messages:
             raise InvalidInput("acknowledging needs at least one message")
-        return PlannedAck(
-            self._host,
-            self._acks,
-            messages,
-            lambda given, txn: self.ack(*given, txn=txn),
-            lambda given, txn: observed_acks(self._host.observer, self.subscription, given, txn),
-        )
+        return PlannedAck(self._host, self._acks, messages, lambda given, txn: self.ack(*given, txn=txn))
 
     async def ack_cumulative(self, message: Acked, *, txn: TransactionPart | None = None) -> None:
         """

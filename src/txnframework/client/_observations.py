@@ -81,7 +81,7 @@ def observed_acks(
     """Report one call that acknowledges ``messages``."""
     if observer is None:
         return _UNOBSERVED
-    return _observed_acks(observer, subscription, messages, _id_of(txn))
+    return acks_in(observer, subscription, messages, _id_of(txn))
 
 
 def _id_of(txn: object) -> TxnID | None:
@@ -93,9 +93,10 @@ def _id_of(txn: object) -> TxnID | None:
 
 
 @contextmanager
-def _observed_acks(
+def acks_in(
     observer: IObserver, subscription: str, messages: Sequence[Message[Any] | MessageID], txn_id: TxnID | None
 ) -> Iterator[None]:
+    """Report acknowledgments in a transaction."""
     with ExitStack() as stack:
         for topic, some in _by_topic(messages).items():
             headers: tuple[Mapping[str, bytes], ...] = tuple(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -20,9 +19,8 @@ from txnframework.client._transaction import Transaction
 from txnframework.errors import InvalidInput, InvalidTransactionState, TransactionConflict, Unavailable
 from txnframework.interfaces import ICoCommitCoordinator, IDatabaseTransaction, IJointCoordinator
 from txnframework.model.transactions import Begin
-from txnframework.runtime.tasks import ended, start_task
+from txnframework.runtime.tasks import uninterrupted
 
-T = TypeVar("T")
 Usual = Callable[[tuple[str, str], object], AbstractAsyncContextManager[Transaction]]
 """Returns the block of a transaction of a place that commits with a connection."""
 
@@ -64,7 +62,7 @@ class JoinedRows:
         coordinator = co_commits(await host.coordinator(*place))
         host.connections.take(connection)
         try:
-            joined = await _to_its_end(lambda: coordinator.join_connection(connection))
+            joined = await uninterrupted(coordinator.join_connection(connection))
         except BaseException:
             host.connections.give_back(connection)
             raise
@@ -137,16 +135,6 @@ class JoinedRows:
     async def rollback(self) -> None:
         """Roll the rows back unless they are committed; the connection is free then."""
         try:
-            await _to_its_end(self._joined.rollback)
+            await uninterrupted(self._joined.rollback())
         finally:
             self._host.connections.give_back(self._connection)
-
-
-async def _to_its_end(work: Callable[[], Awaitable[T]]) -> T:
-    """Wait for the end of work that uses the connection, also for a cancelled caller."""
-    task = start_task(work())
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await ended(task)
-        raise

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from txnframework.client._messages import MessageID
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
 Ack = Callable[[tuple["Acked", ...], TransactionPart], Awaitable[None]]
 """Acknowledges messages in a transaction, as ``Consumer.ack`` does."""
-AckReport = Callable[[tuple["Acked", ...], TransactionPart], AbstractContextManager[object]]
-"""Reports acknowledgments to the observer of the host for the duration of a block."""
 
 
 class PlannedOperation(ABC):
@@ -69,11 +66,8 @@ class PlannedSend(PlannedOperation):
 class PlannedAck(PlannedOperation):
     """Acknowledgments that ``Client.transact`` makes; returned by ``Consumer.acknowledging``."""
 
-    def __init__(
-        self, host: Host, acks: ConsumerAcks, messages: tuple[Acked, ...], ack: Ack, report: AckReport
-    ) -> None:
+    def __init__(self, host: Host, acks: ConsumerAcks, messages: tuple[Acked, ...], ack: Ack) -> None:
         super().__init__(host)
-        self._report = report
         self.acks = acks
         self.messages = messages
         self._ack = ack
@@ -89,10 +83,6 @@ class PlannedAck(PlannedOperation):
     def require_open(self) -> None:
         """Raise Closed if the consumer was closed."""
         self.acks.require_open()
-
-    def observed(self, txn: TransactionPart) -> AbstractContextManager[object]:
-        """Report the acknowledgments to the observer of the host for the duration of a block."""
-        return self._report(self.messages, txn)
 
     async def perform(self, txn: TransactionPart) -> None:
         """Acknowledge the messages."""

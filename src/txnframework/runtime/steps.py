@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from itertools import count
 from typing import Any, TypeVar
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
 from txnframework.runtime.deadline import Deadline
-from txnframework.runtime.tasks import first_completed, start_task
+from txnframework.runtime.tasks import first_completed, start_task, until_ended
 
 T = TypeVar("T")
 
@@ -67,8 +67,7 @@ class Steps:
     async def end_of(self, step: asyncio.Task[T], keys: Iterable[Hashable] = (), undo: Undo[T] | None = None) -> T:
         """Wait for a step of ``begin`` and return its result; parameters and errors are those of ``finish``."""
         try:
-            # Unlike asyncio.shield, this does not report a failure to the loop that a later caller receives.
-            await asyncio.wait({step})
+            await until_ended(step)
         except asyncio.CancelledError:
             self._abandon(step, frozenset(keys))
             if undo is not None:
@@ -124,9 +123,10 @@ class Steps:
 
     def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         here = self._here() if _within.get() else ()
-        context, path = copy_context(), (*here, next(_numbers))
-        context.run(_within.set, path)
-        task = start_task(work, context=context)
+        path = (*here, next(_numbers))
+        outside = _within.set(path)
+        task = start_task(work)  # with a copy of the present context
+        _within.reset(outside)
         self._running[task] = path
         task.add_done_callback(self._ended)
         return task

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 
@@ -13,8 +13,8 @@ from txnframework.client._joint.acks import SegmentAcks, segment_acks
 from txnframework.client._joint.appends import JointAppends
 from txnframework.client._joint.refusals import REFUSALS, StepsNeeded
 from txnframework.client._messages import MessageID
+from txnframework.client._observations import acks_in
 from txnframework.client._planned import PlannedAck, PlannedOperation, PlannedSend
-from txnframework.client._transaction import TransactionPart
 from txnframework.errors import OutcomeUnknown, TxnFrameworkError
 from txnframework.interfaces import IDatabaseTransaction, IJointCoordinator
 from txnframework.model.ids import Branch
@@ -38,11 +38,11 @@ async def transact_jointly(
     :raises OutcomeUnknown: everything took effect or nothing.
     """
     require_open(host)
-    coordinator = IJointCoordinator(await host.coordinator(*place), None)
+    coordinator = await host.coordinator(*place)
+    if not IJointCoordinator.providedBy(coordinator):
+        return None
     sends = [one for one in operations if isinstance(one, PlannedSend)]
     acks = [one for one in operations if isinstance(one, PlannedAck)]
-    if coordinator is None:
-        return None
     if any(one.has_chosen_sequence for one in sends):
         return None  # an earlier call may have stored such a message, and only a send finds its copy
     try:
@@ -73,32 +73,37 @@ class _JointTransaction:
 
     async def perform(self, sends: Sequence[PlannedSend], acks: Sequence[PlannedAck]) -> tuple[MessageID, ...]:
         """Make the step, or raise one of the refusals."""
-        principal = self._request.principal
-        acking = segment_acks(acks, self._branch, principal)
-        appends = JointAppends(self._host, self._branch, principal)
-        with ExitStack() as held, ExitStack() as until:
-            part = TransactionPart(self._branch, principal, self._host.metadata.identity)
+        acking = segment_acks(acks, self._branch, self._request.principal)
+        observer = self._host.observer
+        if observer is None:
+            return await self._perform(sends, acking, None)
+        with ExitStack() as until:
             for one in acks:
-                until.enter_context(one.observed(part))
+                until.enter_context(acks_in(observer, one.acks.subscription, one.messages, self._branch.txn_id))
             try:
-                await appends.add(sends, until, held)
-                await self._finish(partial(self._make, appends, acking), held.pop_all())
+                return await self._perform(sends, acking, until)
             except StepWithRowsRefused:
                 raise
             except REFUSALS as error:
                 raise StepsNeeded from error  # observers see the usual steps only
-            ids = appends.ids()
-        return tuple([ids[one] for one in sends])
 
-    async def _finish(self, make: Callable[[], Awaitable[None]], held: ExitStack) -> None:
+    async def _perform(
+        self, sends: Sequence[PlannedSend], acking: Sequence[SegmentAcks], until: ExitStack | None
+    ) -> tuple[MessageID, ...]:
         """
         Make the step, also if the caller is cancelled: it must not be open whether its messages are acknowledged.
 
         The quotas are held until the step is over. So closing a producer waits for a step without a caller, too.
         """
+        appends = JointAppends(self._host, self._branch, self._request.principal)
+        try:
+            await appends.add(sends, until)
+        except BaseException:
+            appends.release()
+            raise
         steps, keys = self._host.steps, (self._branch.txn_id,)
-        step = steps.begin(partial(_refusal, make), keys)
-        step.add_done_callback(lambda _: held.close())
+        step = steps.begin(partial(self._make, appends, acking), keys)
+        step.add_done_callback(appends.release)
         try:
             refused = await steps.end_of(step, keys)
         except asyncio.CancelledError:
@@ -107,14 +112,16 @@ class _JointTransaction:
             raise
         if refused is not None:
             raise refused
+        return tuple([appends.ids[one] for one in sends])
 
-    async def _make(self, appends: JointAppends, acking: Sequence[SegmentAcks]) -> None:
-        own = self._host.own_transactions
+    async def _make(self, appends: JointAppends, acking: Sequence[SegmentAcks]) -> Exception | None:
+        """Make the step, and return a refusal: without a caller, no steps follow it, and nothing has failed."""
+        own, principal = self._host.own_transactions, self._request.principal
         if acking:
             own.abort_in_time(self._as_open())
         transaction = WaitingTransaction(
             self._coordinator,
-            JointTransaction(self._branch.txn_id, self._request.principal),
+            JointTransaction(self._branch.txn_id, principal),
             appends.requests(),
             tuple([one.stored for one in acking]),
         )
@@ -128,6 +135,8 @@ class _JointTransaction:
         except BaseException as error:
             for one in acking:
                 one.failed(error)
+            if isinstance(error, REFUSALS):
+                return error
             raise
         finally:
             for one in acking:
@@ -142,17 +151,9 @@ class _JointTransaction:
             raise OutcomeUnknown(
                 f"transaction {self._branch.txn_id} is committed, and what it wrote could not be read: {error}"
             ) from error
+        return None
 
     def _as_open(self) -> Transaction:
         """Return the transaction as if it was open: dispatches let it report its end."""
         now_ms = self._host.environment.now_ms()
         return Transaction(self._branch.txn_id, State.OPEN, now_ms + self._request.timeout_ms, now_ms)
-
-
-async def _refusal(make: Callable[[], Awaitable[None]]) -> Exception | None:
-    """Make a step, and return a refusal: without a caller, no steps follow it, and nothing has failed."""
-    try:
-        await make()
-    except REFUSALS as error:
-        return error
-    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Generic, NamedTuple
 
 from txnframework.broker import Host
 from txnframework.client._arguments import INT64_MAX
@@ -15,7 +15,6 @@ from txnframework.client._messages import MessageID
 from txnframework.client._observations import observed_send, with_added_headers
 from txnframework.client._sends.batches import OutgoingMessage, SendCall, SendQuota
 from txnframework.client._sends.encoded_values import HeaderPairs, encode_all
-from txnframework.client._sends.joint_sends import JointSends
 from txnframework.client._sends.message_checks import (
     PreparedMessages,
     SharedFields,
@@ -35,6 +34,18 @@ if TYPE_CHECKING:
 
 CLOCK_SHIFT_BITS = 20
 """The sequence ids of two uses of a name stay apart up to a million messages per millisecond."""
+
+
+class JointSends(NamedTuple):
+    """
+    Routed messages of one call, which hold its quota until it is given up; by segment, in the order of sending.
+
+    ``life``: the life of the topic by which they were routed.
+    """
+
+    life: int
+    call: SendCall
+    by_segment: dict[str, list[OutgoingMessage]]
 
 
 class ProducerSends(Generic[T_contra]):
@@ -129,7 +140,7 @@ class ProducerSends(Generic[T_contra]):
         finally:
             if routed is None:
                 call.give_up()
-        return None if routed is None else JointSends(self.name, self._router.layout.life, call, routed)
+        return None if routed is None else JointSends(self._router.layout.life, call, routed)
 
     async def send(
         self, values: Sequence[T_contra | None], common: SharedFields, txn: TransactionPart | None

@@ -56,7 +56,7 @@ class ConsumerAcks:
         self, host: Host, subscription: str, segments: FollowedSegments, require_open: Callable[[], None]
     ) -> None:
         self._host = host
-        self._subscription = subscription
+        self.subscription = subscription
         self._segments = segments
         self.require_open = require_open
 
@@ -136,7 +136,7 @@ class ConsumerAcks:
     async def resolved(self, messages: Iterable[Acked]) -> list[Message]:
         """Return messages, loading for ids, and for messages of readers, what an acknowledgment needs."""
         given = tuple(messages)
-        check_acked(given, self._subscription)
+        check_acked(given, self.subscription)
         found = []
         for one in given:
             if isinstance(one, MessageID):
@@ -149,7 +149,7 @@ class ConsumerAcks:
         """Return the feed of a segment; raise InvalidInput if this consumer does not follow the segment."""
         feed = self._segments.feeds.get(segment)
         if feed is None:
-            raise InvalidInput(f"this consumer of subscription {self._subscription} receives nothing from {segment}")
+            raise InvalidInput(f"this consumer of subscription {self.subscription} receives nothing from {segment}")
         return feed
 
     async def _let_successor_look(self, segment: str, asked: Attachment | None) -> None:
@@ -236,7 +236,7 @@ class ConsumerAcks:
     ) -> None:
         """Acknowledge on a segment that this consumer has left, because it was finished or its lease was lost."""
         topic = str(self._segments.layout_of(segment).topic)
-        subscribed = await self._host.subscription(topic, self._subscription, segment)
+        subscribed = await self._host.subscription(topic, self.subscription, segment)
         if holder is None:
             if not await subscribed.cursor.apply(incarnation, acks, None):
                 await subscribed.cursor.load()  # raises if the cursor was deleted; after a seek, they have no effect
