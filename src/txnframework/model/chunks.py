@@ -112,9 +112,11 @@ class Chunks(Generic[_C]):
         """Return the class and the texts."""
         return f"{type(self).__name__}({self.texts()!r})"
 
-    def places(self) -> Iterator[tuple[int, int, int]]:
-        """Yield the ledger, the entry id and the number of each entry."""
-        return _places(self.chunks)
+    def new_since(self, before: Self) -> list[tuple[int, int, int]]:
+        """Return ledger, entry id and number of the entries that are not in earlier chunks with the same number."""
+        earlier, now = set(map(id, before.chunks)), set(map(id, self.chunks))
+        known = set(_places(chunk for chunk in before.chunks if id(chunk) not in now))
+        return [one for one in _places(chunk for chunk in self.chunks if id(chunk) not in earlier) if one not in known]
 
     def texts(self) -> list[str]:
         """Return the chunks as a record holds them."""

@@ -12,7 +12,7 @@ from txnframework.model.acks import Ack, AckState
 from txnframework.model.cursor import (
     Cursor,
     advance,
-    deleted_among,
+    changes_since,
     from_record,
     moved,
     reached_by,
@@ -46,7 +46,6 @@ def test_what_is_done_is_found_among_many_ranges() -> None:
     places = [at(entry, ledger) for ledger in (1, 2, 3) for entry in range(301)]
     for position in places:
         assert (state_of(cursor, position) is AckState.DELETED) is (position in done)
-    assert list(deleted_among(cursor, places)) == [position in done for position in places]
 
 
 def test_ranges_do_not_join_across_ledgers() -> None:
@@ -111,16 +110,27 @@ def test_it_agrees_with_a_set_of_messages(seed: int) -> None:
         else:
             ack = Ack(at(entry), 3, frozenset({index}))
             done.add((entry, index))
-        cursor = unite(cursor, [ack])
+        before, cursor = (START if draw.random() < 0.1 else cursor), unite(cursor, [ack])
         for e, i in itertools.product(range(12), range(3)):
             assert (state_of(cursor, at(e, index=i)) is AckState.DELETED) == ((e, i) in done), (e, i)
         places = [at(e, index=i) for e, i in itertools.product(range(12), range(-1, 3))]
-        assert list(deleted_among(cursor, places)) == [state_of(cursor, one) is AckState.DELETED for one in places]
+        since = changes_since(cursor, before)
+        for one in places:
+            is_new = state_of(cursor, one) is AckState.DELETED and state_of(before, one) is AckState.PENDING
+            assert not is_new or any(first <= one <= last for first, last in since)
         assert all(at(e, index=i) <= reached_by(cursor) for e, i in done)
         assert reached_by(cursor).entry == at(max(done)[0])
         whole = [e for e in range(12) if all((e, i) in done for i in range(3))]
         assert cursor == unite(START, [Ack(at(e), 3) for e in whole] + [Ack(at(e), 3, frozenset({i})) for e, i in done])
     assert from_record(to_record(cursor)) == cursor
+
+
+def test_changes_since_another_incarnation() -> None:
+    """Everything that is acknowledged has changed; since the same cursor nothing has."""
+    cursor = unite(START, [Ack(at(2)), Ack(at(5), 2, frozenset({1}))])
+    for before in (None, moved(cursor, at(0))):
+        assert changes_since(cursor, before) == [(EARLIEST, at(5, index=1))]
+    assert changes_since(cursor, cursor) == []
 
 
 def test_a_cumulative_ack_that_completes_a_batch_passes_it() -> None:

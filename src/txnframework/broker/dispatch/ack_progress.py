@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from txnframework.broker.dispatch.deliveries import DETACHED, Deliveries, HeldMessage, MessageState
 from txnframework.broker.dispatch.open_acks import OpenAcks
-from txnframework.model.acks import Ack
-from txnframework.model.cursor import Cursor, deleted_among, reached_by
+from txnframework.model.acks import Ack, AckState
+from txnframework.model.cursor import Cursor, changes_since, state_of
 from txnframework.model.ids import Branch
 from txnframework.model.positions import Position
 
@@ -174,23 +174,25 @@ class AckProgress:
         self._refreshes += 1
         return self._refreshes
 
-    def reconcile(self, cursor: Cursor, pending: OpenAcks, refresh: int) -> frozenset[Position]:
+    def reconcile(
+        self, cursor: Cursor, pending: OpenAcks, refresh: int, before: Cursor | None = None
+    ) -> frozenset[Position]:
         """
         Update the messages from a refresh; return the positions that are free again or finished.
+
+        ``before``: the cursor of the last refresh, with which messages have been read since. Then only messages whose
+        states may differ are looked at: a backlog may have many others in its holes.
 
         Messages of an aborted transaction wait again, with a higher redelivery count. Those of an aborted cumulative
         acknowledgment stay with their consumer, which may request their redelivery.
         """
         freed: set[Position] = set()
-        last = max(reached_by(cursor), pending.last)
-        concerned = self._deliveries.concerned_by(last)
-        deleted = deleted_among(cursor, [held.position for held in concerned])
-        for held, is_deleted in zip(concerned, deleted, strict=True):
+        for held in self._deliveries.concerned_by([*changes_since(cursor, before), *pending.ranges()]):
             position, state = held.position, held.state
             if state is MessageState.ACKING:
                 held.skipped_by_refresh = True
                 continue
-            if is_deleted:
+            if state_of(cursor, position) is AckState.DELETED:
                 self._claim(held)
                 freed |= self._deliveries.forget((held,))
                 continue

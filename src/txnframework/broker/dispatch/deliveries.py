@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from itertools import takewhile
 from operator import attrgetter
 from typing import TypeVar
 
@@ -25,6 +24,7 @@ from txnframework.model.cursor import Cursor, state_of
 from txnframework.model.delays import deliver_at_ms
 from txnframework.model.dispatch import Candidate
 from txnframework.model.entries import EntryMessage
+from txnframework.model.entry_ranges import Range
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.positions import Position
 
@@ -168,10 +168,13 @@ class Deliveries:
         """Return the first waiting messages, in reading order."""
         return tuple(self.waiting[:messages_max])
 
-    def concerned_by(self, last: Position) -> list[HeldMessage]:
-        """Return the messages up to here, and all whose acknowledgment is in progress or pending."""
-        upto = list(takewhile(lambda one: one.position <= last, self.messages.values()))
-        return upto + [one for position, one in self._acknowledged.items() if position > last]
+    def concerned_by(self, ranges: Iterable[Range]) -> list[HeldMessage]:
+        """Return the messages in ranges, and all whose acknowledgment is in progress or pending, in order."""
+        positions = list(self.messages)  # in order, as messages are read
+        found = set(self._acknowledged)
+        for first, last in ranges:
+            found.update(positions[bisect.bisect_left(positions, first) : bisect.bisect_right(positions, last)])
+        return [self.messages[position] for position in sorted(found)]
 
     def in_use(self) -> bool:
         """Return whether consumers have messages whose acknowledgment was not recorded."""

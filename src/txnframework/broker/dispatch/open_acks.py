@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from txnframework.model.acks import Ack, PendingAck
 from txnframework.model.cursor import end_of
+from txnframework.model.entry_ranges import Range
 from txnframework.model.ids import TxnID
 from txnframework.model.positions import EARLIEST, Position
 
@@ -29,16 +30,14 @@ class OpenAcks:
             else:
                 self._single.update((position, one) for position in _positions_of(one.ack))
         self.is_empty = not self._single and not self._cumulative
-        named = (*self._single, *(one.ack.position for one in self._cumulative))
-        self.last = max(map(end_of, named), default=EARLIEST)
-        """A position that is not before any message that one of them covers."""
-        # A position that is not after any of these messages. Most messages of a backlog are outside these two.
-        self._first = EARLIEST if self._cumulative else min(self._single, default=EARLIEST)
+
+    def ranges(self) -> list[Range]:
+        """Return ranges of positions with every message that one of them covers."""
+        some = [(position, end_of(position)) for position in self._single]
+        return some + [(EARLIEST, end_of(one.ack.position)) for one in self._cumulative]
 
     def holder(self, position: Position) -> PendingAck | None:
         """Return the acknowledgment that covers a message; None if there is none."""
-        if self.is_empty or not self._first <= position <= self.last:
-            return None
         found = self._single.get(position) or self._single.get(position.entry)
         return found or next((one for one in self._cumulative if _reaches(one.ack, position)), None)
 

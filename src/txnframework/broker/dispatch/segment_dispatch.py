@@ -247,7 +247,7 @@ class SegmentDispatch:
             if self.loop.cursor is None or self.loop.cursor.incarnation != cursor.incarnation:
                 freed = self._begin_at(cursor)
             else:
-                freed = self.progress.reconcile(cursor, open_acks, refresh)
+                freed = self.progress.reconcile(cursor, open_acks, refresh, self.loop.cursor)
             self.loop.cursor, self.loop.open_acks = cursor, open_acks
             if self.counting is not None:
                 suspects = tuple(self.counting.suspects)

@@ -7,8 +7,8 @@ import pytest
 from txnframework.broker.dispatch.ack_progress import AckProgress
 from txnframework.broker.dispatch.deliveries import Deliveries, HeldMessage, MessageState
 from txnframework.broker.dispatch.open_acks import OpenAcks, acks_of
-from txnframework.model import Ack, Branch, PendingAck, Position, State, TxnID
-from txnframework.model.cursor import Cursor
+from txnframework.model import EARLIEST, Ack, Branch, PendingAck, Position, State, TxnID
+from txnframework.model.cursor import Cursor, changes_since, unite
 from txnframework.model.delays import delayed_until
 from txnframework.model.entries import EntryMessage
 
@@ -251,20 +251,45 @@ def test_a_waiting_message_is_offered_with_the_count_that_is_remembered_later() 
 
 
 def test_a_refresh_looks_at_acknowledged_messages_however_far_behind_they_are() -> None:
-    """Besides the messages up to the last one that the stores name; the others, read ahead, are left alone."""
+    """Besides the messages that the stores name; the others, read ahead or in holes, are left alone."""
     deliveries = Deliveries()
     progress = AckProgress(deliveries)
     for entry in range(1, 8):
         _read(deliveries, entry)
     progress.pend(progress.begin_ack((_at(5),), BRANCH, cumulative=False))
     (acking,) = progress.begin_ack((_at(6),), BRANCH, cumulative=False)
-    assert [one.position for one in deliveries.concerned_by(Position(1, 1, 9))] == [_at(1), _at(5), _at(6)]
+    assert [one.position for one in deliveries.concerned_by([(EARLIEST, Position(1, 1, 9))])] == [
+        _at(1),
+        _at(5),
+        _at(6),
+    ]
     assert progress.reconcile(CURSOR, NOTHING, progress.begin_refresh()) == {_at(5)}
     assert acking.skipped_by_refresh
     assert progress.undo_ack([acking])
-    assert [one.position for one in deliveries.concerned_by(Position(1, 6, 9))] == [_at(at) for at in range(1, 7)]
+    assert [
+        one.position
+        for one in deliveries.concerned_by([(EARLIEST, Position(1, 3, 9)), (Position(1, 4), Position(1, 5, 0))])
+    ] == [_at(at) for at in range(1, 7)]
     deliveries.clear()
-    assert deliveries.concerned_by(Position(9, 9)) == []
+    assert deliveries.concerned_by([(EARLIEST, Position(9, 9))]) == []
+
+
+def test_a_refresh_leaves_the_messages_in_holes_alone() -> None:
+    """Only what others have acknowledged since the last refresh, and what transactions hold, is looked at."""
+    deliveries = Deliveries()
+    progress = AckProgress(deliveries)
+    before = unite(CURSOR, [Ack(Position(1, 2 * number)) for number in range(1, 500)])
+    for entry in range(1, 1_000, 2):
+        _read(deliveries, entry, size=2)
+    after = unite(before, [Ack(Position(1, 501)), Ack(Position(1, 7), 2, frozenset({0})), Ack(Position(1, 801))])
+    looked = [one.position for one in deliveries.concerned_by(changes_since(after, before))]
+    assert looked == [_at(entry, index) for entry in (7, 501, 801) for index in (0, 1)]
+    holding = _holding(Ack(Position(1, 901), 2))
+    gone = progress.reconcile(after, holding, progress.begin_refresh(), before)
+    assert gone == {_at(7), *(_at(entry, index) for entry in (501, 801) for index in (0, 1))}
+    held = {_at(901, 0), _at(901, 1)}
+    assert {one.position for one in deliveries.concerned_by(changes_since(after, after))} == held
+    assert progress.reconcile(after, NOTHING, progress.begin_refresh(), after) == held
 
 
 LEAVING: dict[str, Callable[[Deliveries, AckProgress], object]] = {
