@@ -13,7 +13,7 @@ from zope.interface import providedBy
 from txnframework import Client
 from txnframework.broker import ForwardingProxy
 from txnframework.interfaces import IMetadataStore
-from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, PutSequential, Record
+from txnframework.model import Applied, Delete, IndexRange, Key, KeyRange, Put, PutSequential, Step
 
 
 class CountingStore(ForwardingProxy):
@@ -42,10 +42,10 @@ class CountingStore(ForwardingProxy):
         self._count(write)
         return await self._behind.put(write)
 
-    async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        for put in batch.puts:
+    async def apply(self, step: Step, *transaction: Any) -> Applied:
+        for put in step.puts:
             self._count(put)
-        return await self._behind.apply(batch)
+        return await self._behind.apply(step, *transaction)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from nats.js.api import StreamConfig
 
 from txnframework.environment import SystemEnvironment
 from txnframework.interfaces import IMetadataStore
-from txnframework.model import Batch, Expect, Key, Put
+from txnframework.model import Expect, Key, Put, Step
 from txnframework.plugin import StoreContext, load_plugins
 from txnframework_nats.testing.servers.nats import Nats, Setup
 
@@ -131,7 +131,7 @@ async def measure(hosts: str, servers: int, samples: int) -> None:
         puts = tuple(Put(Key(f"/batch-{count}/{number}", "p"), VALUE, Expect.ANY) for number in range(count))
 
         async def apply() -> None:
-            await store.apply(Batch(puts=puts))
+            await store.apply(Step(puts=puts))
 
         return apply
 

@@ -17,7 +17,7 @@ from txnframework.interfaces import ILedgerStore, IMetadataStore
 from txnframework.model import (
     Append,
     Appended,
-    Batch,
+    Applied,
     Delete,
     EntryRange,
     Expected,
@@ -30,6 +30,7 @@ from txnframework.model import (
     Put,
     PutSequential,
     Record,
+    Step,
 )
 from txnframework.model.paths import lease_key
 from txnframework.testing import LedgerStoreSuite, MetadataStoreSuite, VirtualEnvironment
@@ -67,12 +68,12 @@ class LagsOnDelete(Records):
         super().__init__()
         self._late: list[Key] = []
 
-    def apply(self, batch: Batch) -> tuple[Record, ...]:
-        late, self._late = self._late, [delete.key for delete in batch.deletes]
+    def apply(self, step: Step) -> tuple[Record, ...]:
+        late, self._late = self._late, [delete.key for delete in step.deletes]
         changes: list[Change] = []
         for key in late:
             self._remove(record_id(key), changes)
-        written = super().apply(replace(batch, deletes=()))
+        written = super().apply(replace(step, deletes=()))
         self.watches.notify(Change(*record_id(key), frozenset()) for key in self._late)
         return written
 
@@ -83,9 +84,9 @@ class LagsOnDelete(Records):
 class CutsLongKeys(Records):
     """Loses the last character of a path that is longer than 1,000."""
 
-    def apply(self, batch: Batch) -> tuple[Record, ...]:
-        cut = tuple(replace(put, key=_cut(put.key)) if isinstance(put, Put) else put for put in batch.puts)
-        return super().apply(replace(batch, puts=cut))
+    def apply(self, step: Step) -> tuple[Record, ...]:
+        cut = tuple(replace(put, key=_cut(put.key)) if isinstance(put, Put) else put for put in step.puts)
+        return super().apply(replace(step, puts=cut))
 
     def get(self, key: Key) -> Record | None:
         return super().get(_cut(key))
@@ -123,46 +124,46 @@ class StopsPagingAtEqualKeys(Records):
 
 
 class ChecksTooEarly(MemoryMetadataStore):
-    """Looks at what a batch checks, and writes later."""
+    """Looks at what a step checks, and writes later."""
 
-    async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        await super().apply(Batch(checks=batch.checks))
+    async def apply(self, step: Step, *transaction: Any) -> Applied:
+        await super().apply(Step(checks=step.checks))
         await yield_once()
-        return await super().apply(replace(batch, checks=()))
+        return await super().apply(replace(step, checks=()), *transaction)
 
 
-class AppliesStepByStep(MemoryMetadataStore):
-    """Applies the puts of a batch one by one."""
+class MakesPartByPart(MemoryMetadataStore):
+    """Makes the puts of a step one by one."""
 
-    async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        await super().apply(Batch(checks=batch.checks))
-        written = [
-            record for put in batch.puts for record in await super(AppliesStepByStep, self).apply(Batch((), (put,)))
-        ]
-        await super().apply(Batch(deletes=batch.deletes))
-        return tuple(written)
+    async def apply(self, step: Step, *_: Any) -> Applied:
+        await super().apply(Step(checks=step.checks))
+        written: list[Record] = []
+        for put in step.puts:
+            written += (await super().apply(Step(puts=(put,)))).records
+        await super().apply(Step(deletes=step.deletes))
+        return Applied(tuple(written))
 
 
 class AppliesByPartition(MemoryMetadataStore):
-    """Applies a batch partition by partition."""
+    """Makes a step partition by partition."""
 
-    async def apply(self, batch: Batch) -> tuple[Record, ...]:
+    async def apply(self, step: Step, *_: Any) -> Applied:
         written: list[Record] = []
-        for partition in sorted({one.partition for one in (*_keys_of(batch),)}):
+        for partition in sorted({one.partition for one in (*_keys_of(step),)}):
             parts = [
-                tuple(one for one in steps if _key_of(one).partition == partition)
-                for steps in (batch.checks, batch.puts, batch.deletes)
+                tuple(one for one in some if _key_of(one).partition == partition)
+                for some in (step.checks, step.puts, step.deletes)
             ]
-            written += await super().apply(Batch(*parts))
-        return tuple(written)
+            written += (await super().apply(Step(*parts))).records
+        return Applied(tuple(written))
 
 
-def _keys_of(batch: Batch) -> list[Key]:
-    return [_key_of(step) for step in (*batch.checks, *batch.puts, *batch.deletes)]
+def _keys_of(step: Step) -> list[Key]:
+    return [_key_of(part) for part in (*step.checks, *step.puts, *step.deletes)]
 
 
-def _key_of(step: Any) -> Key:
-    key: Key = step.prefix if isinstance(step, PutSequential) else step.key
+def _key_of(part: Any) -> Key:
+    key: Key = part.prefix if isinstance(part, PutSequential) else part.key
     return key
 
 
@@ -180,15 +181,14 @@ class CallsEveryFailureUnavailable(MemoryMetadataStore):
     """Says that nothing was changed when it does not know."""
 
     async def put(self, write: Put) -> int:
-        (record,) = await self.apply(Batch(puts=(write,)))
-        return record.version
+        return (await self.apply(Step(puts=(write,)))).records[0].version
 
     async def delete(self, key: Key, expected: Expected) -> None:
-        await self.apply(Batch(deletes=(Delete(key, expected),)))
+        await self.apply(Step(deletes=(Delete(key, expected),)))
 
-    async def apply(self, batch: Batch) -> tuple[Record, ...]:
+    async def apply(self, step: Step, *transaction: Any) -> Applied:
         try:
-            return await super().apply(batch)
+            return await super().apply(step, *transaction)
         except OutcomeUnknown as error:
             raise Unavailable("the connection was lost") from error
 
@@ -486,10 +486,10 @@ METADATA = [
     (StopsPagingAtEqualKeys, "test_pages_among_equal_keys", {"items_max": 2}),
     (ChecksTooEarly, "test_checked_header_excludes_a_concurrent_decision", {}),
     (ChecksTooEarly, "test_crossed_checks_do_not_both_succeed", {}),
-    (AppliesStepByStep, "test_one_failing_step_fails_all", {"failing": "put"}),
-    (AppliesStepByStep, "test_cancelled_batch_is_whole_or_not_at_all", {}),
+    (MakesPartByPart, "test_one_failing_step_fails_all", {"failing": "put"}),
+    (MakesPartByPart, "test_cancelled_batch_is_whole_or_not_at_all", {}),
     (AppliesByPartition, "test_one_failing_partition_fails_all", {"failing": "delete"}),
-    (AppliesByPartition, "test_batch_must_say_that_it_has_several_partitions", {}),
+    (AppliesByPartition, "test_a_step_is_no_wider_than_the_reach", {}),
     (ReadsItsOwnPast, "test_reads_see_confirmed_writes_of_others", {}),
     (CallsEveryFailureUnavailable, "test_lost_reply", {"step": "change"}),
     (ArmsLate, "test_armed_when_handed_out", {"target": Key("/w/1")}),

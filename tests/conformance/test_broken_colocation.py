@@ -1,4 +1,4 @@
-"""The suites notice a ledger that does not write an intent and its entries in one step."""
+"""The suites notice a store that does not write an intent and its entries in one step."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from txnframework.model import Batch, Delete, IntendedAppended
+from txnframework.model import Applied, Delete, Step
 from txnframework.testing import LedgerStoreSuite
 from txnframework.testing._suites._base import run_test
-from txnframework_memory._ledger_store import MemoryManagedLedger
+from txnframework_memory._metadata_store import MemoryMetadataStore
 from txnframework_memory.testing import MemoryLedgerHarness
 
-whole = MemoryManagedLedger.append_intended
+whole = MemoryMetadataStore.apply
 
 
-async def _in_two_steps(ledger: Any, request: Any, *, entries_first: bool) -> Any:
+async def _in_two_steps(store: Any, step: Any, *, entries_first: bool) -> Any:
     """Check the header and read the tail, then write the entries and the operation in separate steps."""
-    records, row = ledger._server.records, ledger._row
-    records.apply(Batch((request.check,)))
-    tail = await ledger.tail()
-    operation = request.operation_at(tail)
+    (append,) = step.appends
+    records, row = store._records, append.ledger
+    records.apply(Step(step.checks))
+    tail = row.tail()
     if entries_first:
-        appended = await ledger.append(request.entries, tail.open_ledger_id)
-    (record,) = await ledger.link.write(lambda: records.apply(Batch(puts=(request.put_of(operation),))))
+        appended = await store.link.write(lambda: row.append(append.entries, tail.open_ledger_id))
+    written = await store.link.write(lambda: records.apply(Step(puts=(append.intent.put_at(tail),))))
     if not entries_first:
-        appended = await ledger.link.write(lambda: row.append(request.entries, tail.open_ledger_id))
-    return IntendedAppended(appended, operation, record)
+        appended = await store.link.write(lambda: row.append(append.entries, tail.open_ledger_id))
+    return Applied(written, (appended,))
 
 
-async def entries_first(ledger: Any, request: Any) -> Any:
-    return await _in_two_steps(ledger, request, entries_first=True)
+async def entries_first(store: Any, step: Any) -> Any:
+    return await _in_two_steps(store, step, entries_first=True)
 
 
-async def operation_first(ledger: Any, request: Any) -> Any:
-    return await _in_two_steps(ledger, request, entries_first=False)
+async def operation_first(store: Any, step: Any) -> Any:
+    return await _in_two_steps(store, step, entries_first=False)
 
 
-async def unchecked(ledger: Any, request: Any) -> Any:
-    header = ledger._server.records.get(request.check.key)
-    return await whole(ledger, replace(request, check=replace(request.check, expected=header.version)))
+async def unchecked(store: Any, step: Any) -> Any:
+    (check,) = step.checks
+    return await whole(store, replace(step, checks=(replace(check, expected=store._records.get(check.key).version),)))
 
 
-async def without_the_operation_of_duplicates(ledger: Any, request: Any) -> Any:
-    done = await whole(ledger, request)
-    if any(one.duplicate for one in done.appended):
-        ledger._server.records.apply(Batch(deletes=(Delete(done.record.key, done.record.version),)))
+async def without_the_operation_of_duplicates(store: Any, step: Any) -> Any:
+    done = await whole(store, step)
+    if any(one.duplicate for one in done.appended[0]):
+        store._records.apply(Step(deletes=tuple(Delete(one.key, one.version) for one in done.records)))
     return done
 
 
@@ -63,11 +63,11 @@ BROKEN = [
 
 @pytest.mark.parametrize(("broken", "name"), BROKEN)
 def test_broken_colocation(broken: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ledger that breaks the rule fails its test; the whole ledger passes it."""
+    """A store that breaks the rule fails its test; the whole store passes it."""
     case = type("Case", (LedgerStoreSuite,), {"harness": MemoryLedgerHarness})()
     (tmp_path / "whole").mkdir()
     asyncio.run(run_test(case, getattr(case, name), tmp_path / "whole"))
     (tmp_path / "broken").mkdir()
-    monkeypatch.setattr(MemoryManagedLedger, "append_intended", broken)
+    monkeypatch.setattr(MemoryMetadataStore, "apply", broken)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         asyncio.run(run_test(case, getattr(case, name), tmp_path / "broken"))

@@ -9,54 +9,54 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from txnframework.model import Batch, JointAppend, JointAppended
+from txnframework.model import Applied, Step
 from txnframework.testing import LedgerStoreSuite
 from txnframework.testing._suites._base import run_test
-from txnframework_memory._ledger_store import MemoryLedgerStore
+from txnframework_memory._metadata_store import MemoryMetadataStore
 from txnframework_memory.testing import MemoryLedgerHarness
 
-whole = MemoryLedgerStore.append_jointly
+whole = MemoryMetadataStore.apply
 
 
-async def _in_steps(store: Any, request: Any, *, records_first: bool) -> Any:
+async def _in_steps(store: Any, step: Any, *, records_first: bool) -> Any:
     """Check every condition in one step, then write each ledger and the records in a step of its own."""
     written: tuple[Any, ...] = ()
     if records_first:
-        written = (await whole(store, replace(request, appends=()))).records
-    positions = []
-    for append in request.appends:
-        positions += (await whole(store, replace(request, appends=(append,), batch=Batch()))).positions
+        written = (await whole(store, replace(step, appends=()))).records
+    appended: list[Any] = []
+    for append in step.appends:
+        appended += (await whole(store, Step(appends=(append,), vacant=step.vacant))).appended
     if not records_first:
-        written = (await whole(store, replace(request, appends=()))).records
-    return JointAppended(tuple(positions), written)
+        written = (await whole(store, replace(step, appends=()))).records
+    return Applied(written, tuple(appended))
 
 
-async def records_first(store: Any, request: Any) -> Any:
-    return await _in_steps(store, request, records_first=True)
+async def records_first(store: Any, step: Any) -> Any:
+    return await _in_steps(store, step, records_first=True)
 
 
-async def records_last(store: Any, request: Any) -> Any:
-    return await _in_steps(store, request, records_first=False)
+async def records_last(store: Any, step: Any) -> Any:
+    return await _in_steps(store, step, records_first=False)
 
 
-async def without_the_ranges(store: Any, request: Any) -> Any:
-    return await whole(store, replace(request, vacant=()))
+async def without_the_ranges(store: Any, step: Any) -> Any:
+    return await whole(store, replace(step, vacant=()))
 
 
-async def looking_first(store: Any, request: Any) -> Any:
+async def looking_first(store: Any, step: Any) -> Any:
     """Look at the ranges in a step of their own, long before the writes: another process can write and look between."""
-    await whole(store, replace(request, appends=(), batch=Batch()))
+    await whole(store, Step(vacant=step.vacant))
     for _ in range(3):
-        await whole(store, JointAppend(()))
-    return await whole(store, replace(request, vacant=()))
+        await whole(store, Step())
+    return await whole(store, replace(step, vacant=()))
 
 
-async def without_branches(store: Any, request: Any) -> Any:
+async def without_branches(store: Any, step: Any) -> Any:
     plain = [
         replace(append, entries=tuple(replace(entry, branch=None) for entry in append.entries))
-        for append in request.appends
+        for append in step.appends
     ]
-    return await whole(store, replace(request, appends=tuple(plain)))
+    return await whole(store, replace(step, appends=tuple(plain)))
 
 
 BROKEN = [
@@ -79,6 +79,6 @@ def test_broken_joint_appends(broken: Any, name: str, tmp_path: Path, monkeypatc
     (tmp_path / "whole").mkdir()
     asyncio.run(run_test(case, getattr(case, name), tmp_path / "whole"))
     (tmp_path / "broken").mkdir()
-    monkeypatch.setattr(MemoryLedgerStore, "append_jointly", broken)
+    monkeypatch.setattr(MemoryMetadataStore, "apply", broken)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         asyncio.run(run_test(case, getattr(case, name), tmp_path / "broken"))

@@ -11,10 +11,10 @@ import pytest
 from txnframework.errors import InvalidTransactionState, LedgerSealed, OutcomeUnknown, TxnFrameworkError
 from txnframework.interfaces import IDatabaseTransaction, IPendingAckStore, ITransactionBuffer, ITransactionCoordinator
 from txnframework.model import AckRequest, Begin, Position, State, TxnID
-from txnframework.model.colocated import JointAppend, JointAppended
 from txnframework.model.joint import JointAck, JointCommit, JointCommitted
-from txnframework.model.metadata import Batch, Expect, Record
+from txnframework.model.metadata import Expect, Record
 from txnframework.model.positions import EARLIEST
+from txnframework.model.steps import Applied, Step
 from txnframework.plugin import CoordinatorContext, Provider, SegmentContext, SubscriptionContext
 from txnframework.runtime.proxy import ForwardingProxy
 from txnframework.testing import JointCommitSuite, WorldHarness
@@ -56,32 +56,30 @@ class _Changing(MetadataCoordinator):
         change = self.changed
 
         class Changed(ForwardingProxy):
-            async def append_jointly(
-                self, request: JointAppend, transaction: IDatabaseTransaction | None = None
-            ) -> JointAppended:
-                done: JointAppended = await self._behind.append_jointly(change(request), transaction)
+            async def apply(self, step: Step, *transaction: IDatabaseTransaction) -> Applied:
+                done: Applied = await self._behind.apply(change(step), *transaction)
                 return done
 
-        self._joint_ledgers = None if self._joint_ledgers is None else Changed(self._joint_ledgers)
+        self._store = Changed(self._store)
 
-    def changed(self, request: JointAppend) -> JointAppend:
-        return request
+    def changed(self, step: Step) -> Step:
+        return step
 
 
 class LooksAtNothing(_Changing):
     """Does not require that no other transaction holds an acknowledgment."""
 
-    def changed(self, request: JointAppend) -> JointAppend:
-        return msgspec.structs.replace(request, vacant=())
+    def changed(self, step: Step) -> Step:
+        return msgspec.structs.replace(step, vacant=())
 
 
 class OverwritesCursors(_Changing):
     """Moves cursors whatever their version is."""
 
-    def changed(self, request: JointAppend) -> JointAppend:
-        header, *cursors = request.batch.puts
+    def changed(self, step: Step) -> Step:
+        header, *cursors = step.puts
         puts = (header, *(msgspec.structs.replace(one, expected=Expect.ANY) for one in cursors))
-        return msgspec.structs.replace(request, batch=Batch((), puts, (), across_partitions=True))
+        return msgspec.structs.replace(step, puts=puts)
 
 
 class CommitsInTwoWrites(MetadataCoordinator):
@@ -101,8 +99,7 @@ class AppendsFirst(MetadataCoordinator):
     async def commit_jointly(
         self, request: JointCommit, transaction: IDatabaseTransaction | None = None
     ) -> JointCommitted:
-        assert self._joint_ledgers is not None
-        await self._joint_ledgers.append_jointly(JointAppend(request.appends))
+        await self._store.apply(Step(appends=request.appends))
         return await super().commit_jointly(request, transaction)
 
 
@@ -124,7 +121,6 @@ class PutsNoFence(MetadataCoordinator):
     async def commit_jointly(
         self, request: JointCommit, transaction: IDatabaseTransaction | None = None
     ) -> JointCommitted:
-        assert self._joint_ledgers is not None
         self._store, store = _WithoutPuts(self._store), self._store
         try:
             return await super().commit_jointly(request, transaction)
@@ -173,15 +169,9 @@ class StepsBesideTheRows(MetadataCoordinator):
     async def commit_jointly(
         self, request: JointCommit, transaction: IDatabaseTransaction | None = None
     ) -> JointCommitted:
-        assert self._joint_ledgers is not None
-        if transaction is None:
-            return await super().commit_jointly(request)
-        kept, self._joint_ledgers = self._joint_ledgers, self._joint_ledgers._behind  # type: ignore[attr-defined]
-        try:
-            done = await super().commit_jointly(request)
-        finally:
-            self._joint_ledgers = kept
-        await transaction.commit()
+        done = await super().commit_jointly(request)
+        if transaction is not None:
+            await transaction.commit()
         return done
 
 

@@ -14,7 +14,7 @@ from zope.interface import directlyProvides, providedBy
 
 from txnframework.errors import Closed, OutcomeUnknown, TransactionConflict, TransactionNotFound, Unavailable
 from txnframework.interfaces import IMetadataStore, IPendingAckStore
-from txnframework.model import Ack, AckRequest, Batch, Branch, Expect, PendingAcks, Record, State, Transaction
+from txnframework.model import Ack, AckRequest, Branch, Expect, PendingAcks, Record, State, Step, Transaction
 from txnframework.model.ack_overlap import Verdict
 from txnframework.model.cursor import Cursor, unite
 from txnframework.model.paths import operations_prefix
@@ -654,7 +654,7 @@ class _UncheckedStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def apply(self, batch: Batch) -> tuple[Record, ...]:
+    async def apply(self, batch: Step) -> tuple[Record, ...]:
         return await self._store.apply(msgspec.structs.replace(batch, checks=()))
 
 

@@ -10,76 +10,74 @@ import pytest
 from msgspec.structs import replace
 
 from txnframework.errors import InvalidInput, OutcomeUnknown, TxnFrameworkError
-from txnframework.interfaces import IColocatedStore, IDatabaseTransaction, ILedgerStore
-from txnframework.model import Batch, Expect, JointAppend, JointAppended, Put
+from txnframework.interfaces import IDatabaseTransaction, ILedgerStore, IMetadataStore
+from txnframework.model import Applied, Expect, Put, Step
 from txnframework.testing import LedgerStoreSuite
 from txnframework_memory._co_commit import MemoryTransaction
 from txnframework_memory._database import MemoryConnection
-from txnframework_memory._ledger_store import MemoryLedgerStore
 from txnframework_memory._metadata_store import MemoryMetadataStore
+from txnframework_memory._steps import foresee_step
 from txnframework_memory.testing import MemoryLedgerHarness
 
-whole = MemoryLedgerStore.append_jointly
+whole = MemoryMetadataStore.apply
 
 # -- steps --------------------------------------------------------------------------------------------
 
 
-async def outside(store: Any, request: Any, _: Any = None) -> JointAppended:
+async def outside(store: Any, step: Any, _: Any = None) -> Applied:
     """Makes the step at once, by the store's own connection."""
-    return await whole(store, request)
+    return await whole(store, step)
 
 
-async def entries_outside(store: Any, request: Any, transaction: Any = None) -> JointAppended:
+async def entries_outside(store: Any, step: Any, transaction: Any = None) -> Applied:
     """Leaves only the records to the COMMIT."""
-    done = await whole(store, JointAppend(request.appends))
-    records = await whole(store, replace(request, appends=()), transaction)
-    return JointAppended(done.positions, records.records)
+    done = await whole(store, Step(appends=step.appends))
+    records = await whole(store, replace(step, appends=()), transaction)
+    return Applied(records.records, done.appended)
 
 
-async def without_records(store: Any, request: Any, transaction: Any = None) -> JointAppended:
+async def without_records(store: Any, step: Any, transaction: Any = None) -> Applied:
     """Appends without the header, so nothing excludes a fence."""
-    done = await whole(store, replace(request, batch=Batch()), transaction)
-    foreseen = store._foreseen(request)
-    return JointAppended(done.positions, foreseen.records)
+    done = await whole(store, replace(step, puts=()), transaction)
+    return Applied(foresee_step(store._records, step).records, done.appended)
 
 
-async def without_conditions(store: Any, request: Any, transaction: Any = None) -> JointAppended:
+async def without_conditions(store: Any, step: Any, transaction: Any = None) -> Applied:
     """Writes records whatever they are, and looks at no range."""
-    puts = tuple(Put(put.key, put.value, Expect.ANY, put.indexes) for put in request.puts)
-    batch = Batch((), puts, (), across_partitions=True)
-    return await whole(store, replace(request, batch=batch, vacant=()), transaction)
+    puts = tuple(Put(put.key, put.value, Expect.ANY, put.indexes) for put in step.puts)
+    return await whole(store, replace(step, puts=puts, vacant=()), transaction)
 
 
-async def rolling_back(store: Any, request: Any, transaction: Any = None) -> JointAppended:
+async def rolling_back(store: Any, step: Any, transaction: Any = None) -> Applied:
     """Rolls the rows back after a refusal, and does not say so."""
     try:
-        return await whole(store, request, transaction)
+        return await whole(store, step, transaction)
     except TxnFrameworkError:
         if transaction is not None:
             await transaction.rollback()
         raise
 
 
-async def again(store: Any, request: Any, transaction: Any = None) -> JointAppended:
+async def again(store: Any, step: Any, transaction: Any = None) -> Applied:
     """Makes the step without the rows if their transaction has ended."""
     try:
-        return await whole(store, request, transaction)
+        return await whole(store, step, transaction)
     except InvalidInput:
-        return await whole(store, request)
+        return await whole(store, step)
 
 
-async def unlocked(store: Any, request: Any, transaction: Any = None) -> JointAppended:
+async def unlocked(store: Any, step: Any, transaction: Any = None) -> Applied:
     """Lets other writers in between the step and its COMMIT."""
-    done = await whole(store, request, transaction)
+    done = await whole(store, step, transaction)
     if transaction is not None:
         transaction._connection.database.locks.everything = None
     return done
 
 
-async def guessing(store: Any, request: Any, transaction: Any = None) -> JointAppended:
+async def guessing(store: Any, step: Any, transaction: Any = None) -> Applied:
     """Returns positions that are not those of the entries."""
-    done = await whole(store, request, transaction)
-    return JointAppended(tuple(tuple(reversed(some)) for some in done.positions), done.records)
+    done = await whole(store, step, transaction)
+    return Applied(done.records, tuple(tuple(reversed(some)) for some in done.appended))
 
 
 STEPS: tuple[tuple[Any, str], ...] = (
@@ -102,7 +100,7 @@ STEPS: tuple[tuple[Any, str], ...] = (
 @pytest.mark.parametrize(("step", "name"), STEPS)
 def test_broken_steps(step: Any, name: str, must_fail: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that breaks the rule fails its test."""
-    monkeypatch.setattr(MemoryLedgerStore, "append_jointly", step)
+    monkeypatch.setattr(MemoryMetadataStore, "apply", step)
     must_fail(LedgerStoreSuite, MemoryLedgerHarness, name)
 
 
@@ -185,7 +183,7 @@ class BrokenHarness(MemoryLedgerHarness):
     transaction: ClassVar[type[Broken]]
 
     @asynccontextmanager
-    async def open_with_records(self) -> AsyncIterator[tuple[ILedgerStore, IColocatedStore]]:
+    async def open_with_records(self) -> AsyncIterator[tuple[ILedgerStore, IMetadataStore]]:
         async with super().open_with_records() as (ledgers, records):
             assert isinstance(records, MemoryMetadataStore)
             join = records.join_connection

@@ -71,7 +71,7 @@ class LedgersBesideRows(PostgresLedgerHarness, CoCommitting[ILedgerStore]):
 
 
 class TestStepsWithRowsInPostgresql(JointRowRules):
-    """IColocatedLedgerStore in a database, in transactions of an application."""
+    """Steps in a database, in transactions of an application."""
 
     harness = LedgersBesideRows
 

@@ -43,8 +43,8 @@ class TestStore(MetadataStoreSuite):
     result.stdout.fnmatch_lines(
         [
             "*TestStore (MemoryMetadataHarness)*",
-            "*declared: CoCommitting, Crashing, Disconnecting, ICoCommitStore, "
-            "IColocatedStore, ICopyableMetadataStore, INotifyingStore*",
+            "*declared: CoCommitting, Crashing, Disconnecting, ICoCommitStore, ICopyableMetadataStore, "
+            "INotifyingStore*reach STORE*",
             "*not declared: Expiring, IDurableStore, ISharedStore*",
             "*known deviations: none*",
             "*not declared by MemoryMetadataHarness: IDurableStore*",

@@ -64,7 +64,7 @@ class LedgersBesideRows(SqlLedgerHarness, CoCommitting[ILedgerStore]):
 
 
 class TestStepsWithRowsInSqlite(JointRowRules):
-    """IColocatedLedgerStore in a file, in transactions of an application."""
+    """Steps in a file, in transactions of an application."""
 
     harness = LedgersBesideRows
 

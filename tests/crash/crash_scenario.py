@@ -17,6 +17,7 @@ from txnframework.errors import (
     TransactionConflict,
     Unavailable,
 )
+from txnframework.model import Reach
 
 T = TypeVar("T")
 
@@ -39,7 +40,7 @@ class Scenario(ABC):
     """With how many segments each begins."""
     subscriptions: ClassVar[tuple[tuple[str, str], ...]] = ()
     """Those whose deliveries are checked at the end: topic and name."""
-    across_partitions: ClassVar[bool] = False
+    reach: ClassVar[Reach] = Reach.PARTITION
     """Walk it on a store whose batches have any partitions, so that transactions are settled as they end."""
     composed: ClassVar[bool] = False
     """Its parts are walked by themselves, so only its writes are made to fail, and each change is killed after once."""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import crash_log_family
 
 from txnframework import Client, Consumer, Message, Producer, State, Transaction, TransactionPart, TxnID
-from txnframework.model import Batch, Put, Record
+from txnframework.model import Put, Record, Step
 from txnframework.model.paths import txn_id_of
 from txnframework.model.records import TransactionHeader, decode
 from txnframework_memory.space import MemorySpace
@@ -222,7 +222,7 @@ class Story:
     def _note_decisions(self, space: MemorySpace) -> None:
         apply, apply_reserved = space.records.apply, space.records.apply_reserved
 
-        def noting(batch: Batch) -> tuple[Record, ...]:
+        def noting(batch: Step) -> tuple[Record, ...]:
             written = apply(batch)
             self.writes += 1
             for record in written:

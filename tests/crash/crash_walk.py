@@ -70,7 +70,7 @@ class CrashPointFailed(AssertionError):
 
 def run(scenario_class: type[Scenario], point: Point, family: str = "metadata") -> Walked:
     """Run a scenario with what goes wrong at ``point``; raise CrashPointFailed if an invariant does not hold after."""
-    world = World(point.seed, family, scenario_class.across_partitions)
+    world = World(point.seed, family, scenario_class.reach)
     walk = _Walk(scenario_class, point, world)
     gc.disable()  # when it comes is not decided by a seed
     try:

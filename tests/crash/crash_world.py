@@ -11,7 +11,7 @@ import crash_log_family
 
 from txnframework.config import Config, RetentionSection, TransactionsSection
 from txnframework.config._sections import DomainsSection
-from txnframework.model import KeyRange, Record
+from txnframework.model import KeyRange, Reach, Record
 from txnframework.plugin import PluginRegistry, load_plugins
 from txnframework.testing import VirtualEnvironment
 from txnframework_memory.space import MemorySpace
@@ -42,13 +42,13 @@ class World(SimulatedWorld):
 
     space: MemorySpace
 
-    def __init__(self, seed: int, family: str = "metadata", across_partitions: bool = False) -> None:
+    def __init__(self, seed: int, family: str = "metadata", reach: Reach = Reach.PARTITION) -> None:
         self.family = family
         loop = SimulatedLoop(VirtualEnvironment(seed), seed)
         # Under seed 0 every call takes one round, so that a walk has few steps; else calls overtake each other.
         pause = loop.pause if seed else _one_round
         self.space = space = MemorySpace(loop.environment)
-        super().__init__(loop, space, registry(family), pause, across_partitions=across_partitions)
+        super().__init__(loop, space, registry(family), pause, reach=reach)
 
     def start(self, name: str, transactions: dict[str, Any] = NOTHING, retention: dict[str, Any] = NOTHING) -> Machine:
         """Start a process and open its client, with settings of these tables."""

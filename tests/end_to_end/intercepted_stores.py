@@ -8,11 +8,15 @@ from typing import Any, TypeVar
 from txnframework import Client
 from txnframework.errors import OutcomeUnknown, Unavailable
 from txnframework.interfaces import IJointCoordinator, ILedgerStore, IMetadataStore
+from txnframework.model import Step
 from txnframework.plugin import PluginRegistry
 from txnframework.runtime.proxy import ForwardingProxy
 from txnframework.testing.connection import StoreConnection, intercept_calls
 
-STEP = "append_jointly"
+STEP = "step"
+"""The name of a step that is a whole transaction."""
+FIRST_APPEND = "first append"
+"""The name of a step with an intent."""
 R = TypeVar("R")
 
 
@@ -31,10 +35,11 @@ class Connection(StoreConnection):
 
     async def step(self, name: str, call: Callable[[], Awaitable[R]], arguments: tuple[Any, ...] = ()) -> R:
         """Make one call of a store."""
-        await self.before(name)
+        known = _name_of(name, arguments)
+        await self.before(known)
         answer = await super().step(name, call, arguments)
-        self.names.append(name)
-        await self.after(name)
+        self.names.append(known)
+        await self.after(known)
         return answer
 
     def once_before_the_step(self, work: Callable[[], Awaitable[object]]) -> None:
@@ -81,6 +86,14 @@ class Intercepted(ForwardingProxy):
         opened = await self._behind.open(provider, context)
         is_store = IMetadataStore.providedBy(opened) or ILedgerStore.providedBy(opened)
         return intercept_calls(opened, self._connection) if is_store else opened
+
+
+def _name_of(name: str, arguments: tuple[Any, ...]) -> str:
+    """Return the name of a call, with the kind of a step that only some stores make."""
+    step = arguments[0] if arguments else None
+    if not isinstance(step, Step) or step.is_of_records:
+        return name
+    return STEP if step.intent is None else FIRST_APPEND
 
 
 async def steps_for(client: Client) -> int:

@@ -11,7 +11,7 @@ from zope.interface import implementer
 
 import txnframework.blocking
 from txnframework.interfaces import IDatabaseTransaction
-from txnframework.model import Batch, JointAppended, Key, Put, State
+from txnframework.model import Applied, Key, Put, State, Step
 from txnframework.runtime.calling_thread import in_calling_thread
 from txnframework_memory import MemoryMetadataStore
 
@@ -53,7 +53,7 @@ class ThreadBoundTransaction:
         self.write = write
         return 1
 
-    async def step(self, _: Batch, examine: Callable[[], JointAppended], apply: Callable[[], object]) -> JointAppended:
+    async def step(self, _: Step, examine: Callable[[], Applied], apply: Callable[[], object]) -> Applied:
         """Keep a step of the store in memory for the COMMIT."""
         await in_calling_thread(lambda: self.connection.call("step"))
         self.apply = apply
@@ -65,7 +65,7 @@ class ThreadBoundTransaction:
             self.apply()
         else:
             assert self.write is not None
-            await self.store.apply(Batch(puts=(self.write,)))
+            await self.store.apply(Step(puts=(self.write,)))
         self.connection.committed = True
 
     async def rollback(self) -> None:

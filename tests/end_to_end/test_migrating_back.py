@@ -18,7 +18,7 @@ from txnframework.errors import (
     TransactionDomainMismatch,
     TransactionHasFailedOperations,
 )
-from txnframework.model import Batch, PutSequential, index_keys, paths
+from txnframework.model import PutSequential, Step, index_keys, paths
 from txnframework.model.indexes import WRITES_BY_SEGMENT
 from txnframework.model.metadata import IndexEntry
 from txnframework.model.names import TopicName
@@ -96,7 +96,7 @@ def test_a_transaction_that_announced_a_write_and_wrote_nothing(stores: Stores) 
             write = WriteOperation(0, segment, tail.open_ledger_id, str(tail.last_confirmed))
             listed = IndexEntry(WRITES_BY_SEGMENT, index_keys.encode(segment, str(announced.id)))
             prefix = paths.operations_prefix(announced.id)
-            await client.host.metadata.apply(Batch(puts=(PutSequential(prefix, encode(write), (listed,)),)))
+            await client.host.metadata.apply(Step(puts=(PutSequential(prefix, encode(write), (listed,)),)))
             await (await client.producer(SCALABLE)).send(b"plain")
             assert await values(client, SCALABLE) == []
 

@@ -26,7 +26,7 @@ from txnframework.errors import (
     TransactionConflict,
     TransactionNotFound,
 )
-from txnframework.model import Batch
+from txnframework.model import Step
 from txnframework.model import migration_changes as changes
 from txnframework.model.acks import Ack, AckRequest
 from txnframework.model.ids import METADATA_FAMILY, Branch
@@ -122,7 +122,7 @@ def test_acknowledged_too_late(stores: Stores) -> None:
                 acks=[AckDocument(position=str(sent.position.entry))],
             )
             write = PutSequential(operations_prefix(txn.id), encode(late), operation_indexes(txn.id, late))
-            await store.apply(Batch(puts=(write,)))
+            await store.apply(Step(puts=(write,)))
             held = prefix_range(ACKS_BY_SEGMENT_SUBSCRIPTION, sent.segment, "billing")
             assert (await store.scan_index(held, 10)).records
             consumer = await client.consumer(LOGGED, "billing")

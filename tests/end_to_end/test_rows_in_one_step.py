@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from intercepted_stores import STEP, Connection, Intercepted
+from intercepted_stores import FIRST_APPEND, STEP, Connection, Intercepted
 from own_tables import SOON_MS, MemoryTables, Shop, SqliteTables, Tables
 
 import txnframework
@@ -68,7 +68,7 @@ def test_one_commit_decides_everything(tables: Tables, calls: Connection) -> Non
                     del calls.names[:]
                     (sent,) = await transact(shop, consumer, connection, message)
                     assert calls.names.count(STEP) == 1
-                    assert not {"append", "append_intended"} & {*calls.names}
+                    assert not {"append", FIRST_APPEND} & {*calls.names}
                     assert await shop.client.last_message("invoices") == sent
                     assert await shop.counts() == (made, made, 2 - made)
                     assert not await tables.of(connection).is_open()

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from intercepted_stores import STEP, Connection, Intercepted, steps_for
+from intercepted_stores import FIRST_APPEND, STEP, Connection, Intercepted, steps_for
 
 from txnframework import Client, Consumer, Message, Producer
 from txnframework.errors import Closed, OutcomeUnknown, ReceiveTimeout, Unavailable
@@ -76,7 +76,7 @@ def test_one_step_is_everything(stores: Stores, connection: Connection) -> None:
                     await client.transact(invoices.outgoing(b"i"), stock.outgoing(b"s"), *operations)
                     made = await steps_for(client)
                     assert connection.names.count(STEP) == made
-                    usual = {"append", "append_intended"} & {*connection.names}
+                    usual = {"append", FIRST_APPEND} & {*connection.names}
                     assert bool(usual) != bool(made)
             assert await stores.read(client, "invoices") == [b"i"] * 4
             assert await left_in(client, consumer) == [b"c"]
@@ -204,7 +204,7 @@ def test_closing_a_producer_waits_for_the_step(stores: Stores, connection: Conne
             reached, go = asyncio.Event(), asyncio.Event()
 
             async def before(name: str) -> None:
-                if name in (STEP, "append", "append_intended"):
+                if name in (STEP, "append", FIRST_APPEND):
                     reached.set()
                     await go.wait()
 
@@ -265,7 +265,7 @@ def test_an_acknowledgment_outside_of_transactions_before_the_step(stores: Store
                 await client.transact(invoices.outgoing(b"i"), consumer.acknowledging(planned))
                 made = await steps_for(client)
                 assert connection.names.count(STEP) == made
-                assert bool({"append", "append_intended"} & {*connection.names}) != bool(made)
+                assert bool({"append", FIRST_APPEND} & {*connection.names}) != bool(made)
             assert await left_in(client, consumer) == []
 
     stores.run(work())

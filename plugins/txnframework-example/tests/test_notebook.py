@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from txnframework.errors import Corrupt, OutcomeUnknown, Unavailable, UnknownFormat
-from txnframework.interfaces import IColocatedStore, IDurableStore, IMetadataStore, ISharedStore
-from txnframework.model import Expect, Key, Put
+from txnframework.interfaces import IDurableStore, IMetadataStore, ISharedStore
+from txnframework.model import Expect, Key, Put, Reach
 from txnframework.plugin import StoreContext, load_plugins, verify_provider
 from txnframework.testing import VirtualEnvironment
 from txnframework_example import Notebook, NotebookStore, plugin
@@ -38,7 +38,7 @@ def test_found_by_its_scheme() -> None:
     found = load_plugins([plugin]).metadata_store("notebook")
     verify_provider(IMetadataStore, found)
     assert IDurableStore.implementedBy(NotebookStore)
-    assert not IColocatedStore.implementedBy(NotebookStore)
+    assert NotebookStore.reach is Reach.PARTITION
     assert not ISharedStore.implementedBy(NotebookStore)
 
 

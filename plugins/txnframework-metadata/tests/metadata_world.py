@@ -13,7 +13,6 @@ from txnframework.broker.cursors import StoredCursor
 from txnframework.config import TransactionsSection
 from txnframework.errors import OutcomeUnknown, SubscriptionNotFound, Unavailable
 from txnframework.interfaces import (
-    IColocatedStore,
     ICursor,
     ILease,
     IManagedLedger,
@@ -28,7 +27,7 @@ from txnframework.model import (
     Action,
     Append,
     Appended,
-    Batch,
+    Applied,
     Begin,
     Branch,
     End,
@@ -45,9 +44,12 @@ from txnframework.model import (
     ProducerSequence,
     Put,
     PutSequential,
+    Reach,
     ReadRequest,
     Record,
     RecordPage,
+    Step,
+    Tail,
     Transaction,
 )
 from txnframework.model.cursor import Cursor, to_record, unite
@@ -91,7 +93,9 @@ class Stop:
 class Wire:
     """The way to a store: steps can be counted, held up before they are sent, refused, or lose their reply."""
 
-    def __init__(self, store: Any) -> None:
+    def __init__(self, store: Any, reach: Reach = Reach.PARTITION) -> None:
+        self.reach = reach
+        self.location: object = store.location if reach is Reach.DATABASE else None
         self.identity: str = store.identity
         self.session: str = store.session
         self.inner = store
@@ -157,8 +161,8 @@ class Wire:
     async def delete(self, key: Key, expected: Expected) -> None:
         await self._step("delete", key, lambda: self.inner.delete(key, expected))
 
-    async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        return await self._step("apply", batch, lambda: self.inner.apply(batch))
+    async def apply(self, step: Step) -> Applied:
+        return await self._step("apply", step, lambda: self.inner.apply(step))
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         return await self._step("scan", keys, lambda: self.inner.scan(keys, items_max))
@@ -179,19 +183,11 @@ class Wire:
         await self.inner.close()
 
 
-@implementer(IColocatedStore)
-class ColocatedWire(Wire):
-    """The same for a store in a database."""
-
-    def __init__(self, store: Any, location: object) -> None:
-        super().__init__(store)
-        self.location = location
-
-
 def path_of(argument: Any) -> str:
-    """Return the path that a step is about: of a batch that of its first put, or else of its first delete."""
-    if isinstance(argument, Batch):
-        argument = (*argument.puts, *argument.deletes)[0]
+    """Return the path that a step is about: of a step that of its first put, or else of its first delete."""
+    if isinstance(argument, Step):
+        intended = () if argument.intent is None else (argument.intent.put_at(Tail(EARLIEST, 0, False)),)
+        argument = (*argument.puts, *argument.deletes, *intended)[0]
     if isinstance(argument, PutSequential):
         return argument.prefix.path
     if isinstance(argument, KeyRange):
@@ -329,7 +325,7 @@ class Process:
 
     def cursor(self, segment: str, subscription: str) -> ICursor:
         """Return the shared cursor; in a wide world, this process's access to the stored one."""
-        if not self.world.wide:
+        if self.world.reach is Reach.PARTITION:
             return self.world.cursor(segment, subscription)
         cursor = self.cursors.get((segment, subscription)) or StoredCursor(self.wire, TOPIC, segment, subscription)
         return self.cursors.setdefault((segment, subscription), cursor)
@@ -379,12 +375,10 @@ class World:
     def __init__(
         self,
         *,
-        wide: bool = False,
-        colocated: bool = False,
+        reach: Reach = Reach.PARTITION,
         transactions: TransactionsSection | None = None,
     ) -> None:
-        self.wide = wide or colocated
-        self.colocated = colocated
+        self.reach = reach
         self.environment = VirtualEnvironment()
         self.space = MemorySpace(self.environment, "space-1")
         self.transactions = transactions or TransactionsSection(max_clock_skew_ms=500)
@@ -396,8 +390,8 @@ class World:
     async def process(self) -> Process:
         """Start a process."""
         store = await self.space.open_metadata()
-        wire = ColocatedWire(store, store.location if self.colocated else object()) if self.wide else Wire(store)
-        if self.wide and not self.paths("/cursor/"):
+        wire = Wire(store, self.reach)
+        if self.reach >= Reach.STORE and not self.paths("/cursor/"):
             record = to_record(Cursor(1, Position(1, -1)))
             await store.put(Put(cursor_key(SEGMENT, SUBSCRIPTION), encode(record), Expect.ABSENT))
         return Process(self, wire, await self.space.open_ledgers())

@@ -17,13 +17,13 @@ from txnframework.errors import (
     Unavailable,
 )
 from txnframework.interfaces import IPendingAckStore
-from txnframework.model import EARLIEST, Ack, AckRequest, Batch, Begin, Branch, Position, ProcessedRange, TxnID
+from txnframework.model import EARLIEST, Ack, AckRequest, Begin, Branch, Position, ProcessedRange, Step, TxnID
 from txnframework.plugin import verify_provider
 
 
 def withdrawal(name: str, argument: object) -> bool:
     """Match the step that takes a record back."""
-    return name == "delete" or (isinstance(argument, Batch) and bool(argument.deletes))
+    return name == "delete" or (isinstance(argument, Step) and bool(argument.deletes))
 
 
 def test_it_keeps_the_contract_of_its_role() -> None:

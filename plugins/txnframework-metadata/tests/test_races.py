@@ -15,7 +15,6 @@ from txnframework.model import (
     EARLIEST,
     Ack,
     Action,
-    Batch,
     Begin,
     Branch,
     End,
@@ -24,6 +23,7 @@ from txnframework.model import (
     ReadRequest,
     Record,
     State,
+    Step,
     TxnID,
 )
 from txnframework.model.paths import txn_id_of
@@ -61,8 +61,8 @@ class History:
         """Note every header that ends from now on."""
         apply = world.space.records.apply
 
-        def noting(batch: Batch) -> tuple[Record, ...]:
-            written = apply(batch)
+        def noting(step: Step) -> tuple[Record, ...]:
+            written = apply(step)
             for record in written:
                 if record.key.path.startswith("/txn/"):
                     header = decode(TransactionHeader, record)

@@ -8,13 +8,13 @@ import pytest
 from metadata_world import FIRST, LOOK, PUT_OPERATION, SECOND, World, applied, step, waiting
 
 from txnframework.errors import OutcomeUnknown, TransactionConflict
-from txnframework.model import Ack, Batch
+from txnframework.model import Ack, Step
 from txnframework_metadata.options import PendingAckOptions
 
 
 def withdrawal(name: str, argument: object) -> bool:
     """Match the step that takes a record back."""
-    return name == "delete" or (isinstance(argument, Batch) and bool(argument.deletes))
+    return name == "delete" or (isinstance(argument, Step) and bool(argument.deletes))
 
 
 def test_repeating_a_confirmed_ack_never_withdraws_it() -> None:

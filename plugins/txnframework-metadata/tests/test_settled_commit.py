@@ -9,7 +9,7 @@ import pytest
 from metadata_world import FIRST, SECOND, SEGMENT, SUBSCRIPTION, Process, World, step
 
 from txnframework.errors import InvalidTransactionState, Unavailable
-from txnframework.model import Ack, Branch, Position, State, Transaction
+from txnframework.model import Ack, Branch, Position, Reach, State, Transaction
 from txnframework.model.cursor import Cursor
 from txnframework_metadata.records.own_operations import TOGETHER_MAX
 
@@ -21,7 +21,7 @@ def run(test: Callable[[World], Awaitable[None]]) -> None:
 
 
 async def _run(test: Callable[[World], Awaitable[None]]) -> None:
-    await test(World(wide=True))
+    await test(World(reach=Reach.STORE))
 
 
 async def transfer(process: Process) -> Transaction:

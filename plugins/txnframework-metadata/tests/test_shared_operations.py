@@ -10,7 +10,7 @@ import pytest
 from metadata_world import PUT_OPERATION, World, step
 
 from txnframework.errors import InvalidInput, TransactionConflict
-from txnframework.model import Batch, Branch, Key, Record, State, SweepResult, TxnID
+from txnframework.model import Applied, Branch, Key, Record, State, Step, SweepResult, TxnID
 from txnframework.model.records import WriteOperation
 from txnframework.testing.clock import run_ready
 from txnframework_metadata.options import BufferOptions, CoordinatorOptions
@@ -22,7 +22,7 @@ SEGMENTS = [f"segment://public/default/wide-{at}/0000-ffff-0" for at in range(5)
 def puts(steps: list[tuple[str, Any]]) -> list[int]:
     """Return how many operations each step wrote."""
     return [
-        len(argument.puts) if isinstance(argument, Batch) else 1
+        len(argument.puts) if isinstance(argument, Step) else 1
         for name, argument in steps
         if PUT_OPERATION(name, argument)
     ]
@@ -201,10 +201,10 @@ def test_an_intent_that_the_store_refuses_fails_its_own_send_only(monkeypatch: p
         wire: Any = process.wire
         apply = wire.apply
 
-        async def refuse(batch: Batch) -> tuple[Record, ...]:
-            if any(b"wide-3" in put.value for put in batch.puts):
+        async def refuse(step: Step) -> Applied:
+            if any(b"wide-3" in put.value for put in step.puts):
                 raise InvalidInput("too large")
-            found: tuple[Record, ...] = await apply(batch)
+            found: Applied = await apply(step)
             return found
 
         monkeypatch.setattr(wire, "apply", refuse)
@@ -216,7 +216,7 @@ def test_an_intent_that_the_store_refuses_fails_its_own_send_only(monkeypatch: p
 
 
 def test_two_processes_that_settle_together_take_few_steps() -> None:
-    """The one whose batch is refused reads what is left, and does not remove a hundred records one by one."""
+    """The one whose step is refused reads what is left, and does not remove a hundred records one by one."""
 
     async def main() -> None:
         world = World()

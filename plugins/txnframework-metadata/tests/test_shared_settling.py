@@ -13,7 +13,7 @@ from msgspec import structs
 
 from txnframework.errors import TransactionConflict
 from txnframework.interfaces import IDatabaseTransaction
-from txnframework.model import Ack, AckState, Branch, Position, State, Transaction
+from txnframework.model import Ack, AckState, Branch, Position, Reach, State, Transaction
 from txnframework.model.cursor import state_of
 from txnframework.model.metadata import Put
 from txnframework.model.transactions import Action, End
@@ -38,7 +38,7 @@ class Rows:
 
 
 def run(test: Callable[[World], Awaitable[None]]) -> None:
-    asyncio.run(test(World(wide=True)))
+    asyncio.run(test(World(reach=Reach.STORE)))
 
 
 async def begin_with_rows(process: Process) -> Transaction:

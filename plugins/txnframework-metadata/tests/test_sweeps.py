@@ -11,7 +11,6 @@ from txnframework.config import TransactionsSection
 from txnframework.errors import InvalidTransactionState
 from txnframework.model import (
     Ack,
-    Batch,
     Begin,
     Key,
     OpenQuery,
@@ -20,6 +19,7 @@ from txnframework.model import (
     Put,
     PutSequential,
     State,
+    Step,
     SweepResult,
     TxnID,
 )
@@ -275,7 +275,7 @@ def test_an_operation_whose_header_is_gone_is_deleted_without_effect() -> None:
         )
         txn_id = TxnID(0, 77)
         indexes = operation_indexes(txn_id, orphan)
-        await process.wire.apply(Batch(puts=(PutSequential(operations_prefix(txn_id), encode(orphan), indexes),)))
+        await process.wire.apply(Step(puts=(PutSequential(operations_prefix(txn_id), encode(orphan), indexes),)))
         assert await collect_all(process) == 1
         assert world.operations() == 0
         assert world.cursor().applied == []

@@ -9,11 +9,11 @@ import pytest
 from metadata_world import SEGMENT, Process, World, branch_of, step
 
 from txnframework.errors import InvalidTransactionState, NotTransactionOwner, TransactionConflict
-from txnframework.model import Action, Begin, End, State, Transaction
+from txnframework.model import Action, Begin, End, Reach, State, Transaction
 from txnframework_metadata.options import BufferOptions
 
 PUT_HEADER = step("put", "/txn/")
-EVERYWHERE = pytest.mark.parametrize("options", [{}, {"colocated": True}], ids=["apart", "colocated"])
+EVERYWHERE = pytest.mark.parametrize("options", [{}, {"reach": Reach.DATABASE}], ids=["apart", "together"])
 
 
 async def commit_by_id(process: Process, txn: Transaction) -> Transaction:

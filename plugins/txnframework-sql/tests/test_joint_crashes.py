@@ -8,21 +8,19 @@ from pathlib import Path
 from typing import TypeVar
 
 from txnframework.environment import SystemEnvironment
-from txnframework.interfaces import IColocatedLedger
 from txnframework.model import (
     EARLIEST,
     Append,
-    Batch,
     Branch,
     EntryRange,
     Expect,
     IndexEntry,
     IndexRange,
-    JointAppend,
     Key,
     LedgerAppend,
     Limit,
     Put,
+    Step,
     TxnID,
 )
 from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
@@ -116,15 +114,16 @@ async def _kill_anywhere(directory: Path, entries_max: int) -> None:
     appends = []
     for number in range(LEDGERS):
         ledger = await store.create(f"ledger-{number}")
-        assert IColocatedLedger.providedBy(ledger)
         await ledger.append((Append(b"1"),), None)
         entry = Append(b"2", 1, Branch(TxnID(1, 7), 0))
         appends.append(LedgerAppend(ledger.reference, (entry,)))
     header = Put(HEADER, b"committed", Expect.ABSENT, (IndexEntry("state", b"c"),))
-    batch = Batch(puts=(header, Put(CURSOR, b"new", version)), across_partitions=True)
+    step = Step(puts=(header, Put(CURSOR, b"new", version)), appends=tuple(appends))
+    records = await open_metadata_store(url, SystemEnvironment(), MetadataOptions(share_connection=False))
     Kind.is_on = True
-    await store.append_jointly(JointAppend(tuple(appends), batch))
+    await records.apply(step)
     Kind.is_on = False
+    await records.close()
     await store.close()
     found = [await contents(f"sqlite:///{Kind.copies}/{number}/txn.db") for number in range(Kind.count)]
     nothing, everything = (False, False, False, (False,) * LEDGERS), (True, True, True, (True,) * LEDGERS)

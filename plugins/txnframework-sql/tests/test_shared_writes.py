@@ -10,7 +10,19 @@ from dataclasses import dataclass
 import pytest
 
 from txnframework.errors import CorruptRecord, VersionMismatch
-from txnframework.model import Batch, Check, Delete, Expect, Expected, IndexEntry, IndexRange, Key, Put, PutSequential
+from txnframework.model import (
+    Applied,
+    Check,
+    Delete,
+    Expect,
+    Expected,
+    IndexEntry,
+    IndexRange,
+    Key,
+    Put,
+    PutSequential,
+    Step,
+)
 from txnframework.testing import VirtualEnvironment
 from txnframework_sql import MetadataOptions, SqlMetadataStore, open_metadata_store
 from txnframework_sql.schema import index_entries, records
@@ -53,9 +65,9 @@ class Planned:
     puts: tuple[tuple[Expecting | None, bytes, tuple[IndexEntry, ...]], ...]
     deletes: tuple[Expecting, ...]
 
-    def given(self, versions: dict[Key, int | None]) -> Batch:
+    def given(self, versions: dict[Key, int | None]) -> Step:
         """Return it for a store with these versions."""
-        return Batch(
+        return Step(
             tuple(Check(one.key, one.given(versions)) for one in self.checks),
             tuple(
                 PutSequential(PREFIX, value, indexes)
@@ -64,7 +76,6 @@ class Planned:
                 for one, value, indexes in self.puts
             ),
             tuple(Delete(one.key, one.given(versions)) for one in self.deletes),
-            across_partitions=True,
         )
 
 
@@ -129,16 +140,18 @@ def test_same_effect_as_separate_writes(url: str, seed: int) -> None:
                     assert isinstance(other, VersionMismatch)
                     assert answer.key == other.key
                 else:
-                    assert isinstance(answer, tuple)
-                    assert isinstance(other, tuple)
-                    assert [(plain(one.key.path), one.value) for one in answer] == [
-                        (plain(one.key.path), one.value) for one in other
+                    assert isinstance(answer, Applied)
+                    assert isinstance(other, Applied)
+                    assert [(plain(one.key.path), one.value) for one in answer.records] == [
+                        (plain(one.key.path), one.value) for one in other.records
                     ]
-                    assert [one.value for one in answer] == [value for _, value, _ in plan.puts]
-                    found = [await together.get(one.key) for one in answer if one.key.path.startswith("/numbered")]
-                    assert found == [one for one in answer if one.key.path.startswith("/numbered")]
+                    assert [one.value for one in answer.records] == [value for _, value, _ in plan.puts]
+                    found = [
+                        await together.get(one.key) for one in answer.records if one.key.path.startswith("/numbered")
+                    ]
+                    assert found == [one for one in answer.records if one.key.path.startswith("/numbered")]
             assert await stored(together) == await stored(apart)
-        assert kinds == {tuple, VersionMismatch}
+        assert kinds == {Applied, VersionMismatch}
         await together.close()
         await apart.close()
 
@@ -158,7 +171,7 @@ def test_one_job_and_few_statements(url: str) -> None:
         await asyncio.gather(
             *(store.put(Put(Key(f"/{number}"), b"", version)) for number, version in enumerate(versions[:100])),
             *(store.delete(Key(f"/{number}"), versions[number]) for number in range(100, 200)),
-            *(store.apply(Batch(puts=(PutSequential(PREFIX, b""),))) for _ in range(100)),
+            *(store.apply(Step(puts=(PutSequential(PREFIX, b""),))) for _ in range(100)),
         )
         assert store.database.jobs_received - jobs == 2
         assert store.database.commits - commits == 2

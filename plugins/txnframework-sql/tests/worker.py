@@ -14,18 +14,16 @@ from tempfile import TemporaryDirectory
 
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import VersionMismatch
-from txnframework.interfaces import IColocatedLedger
 from txnframework.model import (
     Append,
-    Batch,
     Expect,
     IndexEntry,
-    JointAppend,
     Key,
     LedgerAppend,
     ProducerSequence,
     Put,
     PutSequential,
+    Step,
 )
 from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
 from txnframework_sql.sqlite import SqliteConnection, locate
@@ -54,7 +52,7 @@ async def count(url: str, times: str) -> None:
             except VersionMismatch:
                 continue
             break
-        (record,) = await store.apply(Batch(puts=(PutSequential(Key("/numbered"), b""),)))
+        (record,) = (await store.apply(Step(puts=(PutSequential(Key("/numbered"), b""),)))).records
         say(record.key.path)
     await store.close()
 
@@ -78,6 +76,7 @@ async def append(url: str, producer: str, times: str) -> None:
 
 async def join(url: str) -> None:
     """Append to two ledgers with a record, 16 steps at a time, without end; print each number once it is confirmed."""
+    records = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
     store = await open_ledger_store(url, SystemEnvironment(), LedgerOptions(ledger_entries_max=100), None)
     ledgers = [await store.create(name) for name in ("left", "right")]
     following = itertools.count()
@@ -85,12 +84,8 @@ async def join(url: str) -> None:
     async def write() -> None:
         for number in following:
             entry = Append(b"%d" % number)
-            appends = []
-            for ledger in ledgers:
-                assert IColocatedLedger.providedBy(ledger)
-                appends.append(LedgerAppend(ledger.reference, (entry,)))
-            batch = Batch(puts=(Put(Key(f"/step/{number}"), b"", Expect.ABSENT),))
-            await store.append_jointly(JointAppend(tuple(appends), batch))
+            appends = tuple(LedgerAppend(ledger.reference, (entry,)) for ledger in ledgers)
+            await records.apply(Step(puts=(Put(Key(f"/step/{number}"), b"", Expect.ABSENT),), appends=appends))
             say(str(number))
 
     await asyncio.gather(*(write() for _ in range(16)))

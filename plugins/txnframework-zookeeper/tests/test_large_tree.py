@@ -34,7 +34,7 @@ from txnframework.model.ids import TxnID
 from txnframework_zookeeper._metadata_store import open_metadata_store
 from txnframework_zookeeper._nodes import NodeCache
 from txnframework_zookeeper._options import MetadataOptions
-from txnframework_zookeeper._plans import Planner, Step, sequential_step, step_of
+from txnframework_zookeeper._plans import Planner, StepPart, part_of, sequential_part
 from txnframework_zookeeper.connection._client import ZooKeeperClient
 from txnframework_zookeeper.connection._requests import CreateNode, Op, SetNode
 from txnframework_zookeeper.testing.servers.zookeeper import Setup
@@ -73,7 +73,7 @@ def segment(number: int) -> str:
     return f"segment://public/default/orders/0000-ffff-{number % SEGMENTS}"
 
 
-def transactions(size: Size) -> Iterator[list[Step]]:
+def transactions(size: Size) -> Iterator[list[StepPart]]:
     """Return what is put for each transaction: every so many of them is open, and two thousand begin in a second."""
     count = size.open + size.finished
     for number in range(count):
@@ -82,16 +82,16 @@ def transactions(size: Size) -> Iterator[list[Step]]:
         at_ms = NOW_MS + number // 2
         if number % (count // size.open):
             entry = IndexEntry("txn-by-final-state", index_keys.encode("COMMITTED", at_ms, txn_id))
-            yield [step_of(Put(header, b'{"state":"COMMITTED"}', Expect.ABSENT, (entry,)))]
+            yield [part_of(Put(header, b'{"state":"COMMITTED"}', Expect.ABSENT, (entry,)))]
             continue
         entry = IndexEntry("txn-by-deadline", index_keys.encode(at_ms + 60_000, txn_id))
         write = IndexEntry("writes-by-segment", index_keys.encode(segment(number // 7), txn_id))
         ack = IndexEntry("acks-by-segment-subscription", index_keys.encode(segment(number // 7), "a subscription"))
         prefix = Key(f"/txn-op/{txn_id}", txn_id)
         yield [
-            step_of(Put(header, b'{"state":"OPEN"}', Expect.ABSENT, (entry,))),
-            sequential_step(PutSequential(prefix, b'{"kind":"write"}', (write,)), f"{2 * number:020d}"),
-            sequential_step(PutSequential(prefix, b'{"kind":"ack"}', (ack,)), f"{2 * number + 1:020d}"),
+            part_of(Put(header, b'{"state":"OPEN"}', Expect.ABSENT, (entry,))),
+            sequential_part(PutSequential(prefix, b'{"kind":"write"}', (write,)), f"{2 * number:020d}"),
+            sequential_part(PutSequential(prefix, b'{"kind":"ack"}', (ack,)), f"{2 * number + 1:020d}"),
         ]
 
 

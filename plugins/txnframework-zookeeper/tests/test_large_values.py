@@ -15,7 +15,6 @@ from kazoo.exceptions import ConnectionLoss
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import CorruptRecord, InvalidInput, UnknownFormat, VersionMismatch
 from txnframework.model import (
-    Batch,
     Check,
     Delete,
     Expect,
@@ -26,6 +25,7 @@ from txnframework.model import (
     Put,
     PutSequential,
     Record,
+    Step,
     index_keys,
 )
 from txnframework_zookeeper._metadata_store import ZooKeeperMetadataStore, open_metadata_store
@@ -170,9 +170,9 @@ def test_large_values_are_records_as_any_other(url: str) -> None:
         assert len(await chunks_left(store)) == IN_CHUNKS
         version = await other.put(Put(A, two, version, ENTRIES))
         assert await store.get(A) == Record(A, two, version)
-        key = (await store.apply(Batch(puts=(PutSequential(OPERATIONS, four, ENTRIES),))))[0].key
+        key = (await store.apply(Step(puts=(PutSequential(OPERATIONS, four, ENTRIES),)))).records[0].key
         written = await store.apply(
-            Batch(
+            Step(
                 (Check(A, version),),
                 (Put(B, three, Expect.ABSENT, ENTRIES), Put(C, b"small", Expect.ANY), PutSequential(OPERATIONS, one)),
             )
@@ -182,7 +182,7 @@ def test_large_values_are_records_as_any_other(url: str) -> None:
         assert {record.value for record in await everything(other, INDEX)} == {two, three, four}
         await store.put(Put(A, b"small now", version))
         await other.put(Put(C, value(), written[1].version))
-        await other.apply(Batch(deletes=(Delete(B, written[0].version), Delete(C, Expect.ANY))))
+        await other.apply(Step(deletes=(Delete(B, written[0].version), Delete(C, Expect.ANY))))
         await store.delete(key, Expect.ANY)
         assert [record.value for record in await everything(store)] == [b"small now", one]
         for client in (store, other):
@@ -205,7 +205,7 @@ def test_a_write_that_is_refused_leaves_nothing(url: str) -> None:
             with pytest.raises(VersionMismatch):
                 await other.put(Put(A, value(), expected))
         with pytest.raises(VersionMismatch):
-            await other.apply(Batch((Check(B, 1),), (Put(C, value(), Expect.ANY), Put(A, value(), version))))
+            await other.apply(Step((Check(B, 1),), (Put(C, value(), Expect.ANY), Put(A, value(), version))))
         assert len(await chunks_left(other)) == IN_CHUNKS
         assert await everything(store) == [Record(A, first, version)]
         assert await nodes_below(store, "/lives") == []
@@ -218,7 +218,7 @@ def test_a_batch_of_many_values_that_are_large_together(url: str) -> None:
 
     async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
         puts = tuple(Put(Key(f"/{n:02d}", "p"), value(100_000), Expect.ABSENT) for n in range(40))
-        await store.apply(Batch(puts=puts))
+        await store.apply(Step(puts=puts))
         assert [record.value for record in await everything(other)] == [put.value for put in puts]
         assert len(await chunks_left(store)) == 33
 
@@ -245,7 +245,7 @@ def test_a_bound_is_kept(url: str) -> None:
         with pytest.raises(InvalidInput, match=r"/p/b is larger than metadata.options.value_bytes_max \(2000000\)"):
             await store.put(Put(B, value(2_000_001), Expect.ABSENT))
         with pytest.raises(InvalidInput, match="/p/op is larger"):
-            await store.apply(Batch(puts=(PutSequential(OPERATIONS, value(2_000_001)),)))
+            await store.apply(Step(puts=(PutSequential(OPERATIONS, value(2_000_001)),)))
         assert len(await everything(other)) == 1
 
     run(url, story, value_bytes_max=2_000_000)
@@ -283,7 +283,7 @@ def test_a_lost_connection_loses_and_doubles_nothing(
         Dying(store).at(is_it, is_applied=is_applied, is_dead=False)
         version = await store.put(Put(A, wanted, Expect.ANY, ENTRIES))
         Dying(store).at(is_it, is_applied=is_applied, is_dead=False)
-        key = (await store.apply(Batch(puts=(PutSequential(OPERATIONS, operation),))))[0].key
+        key = (await store.apply(Step(puts=(PutSequential(OPERATIONS, operation),)))).records[0].key
         found = await everything(other)
         assert [(record.key, record.value) for record in found] == [(A, wanted), (key, operation)]
         assert found[0].version == version

@@ -9,7 +9,7 @@ import pytest
 
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import LeaseHeld, OutcomeUnknown, Unavailable, VersionMismatch
-from txnframework.model import Batch, Check, Expect, Key, Put
+from txnframework.model import Check, Expect, Key, Put, Step
 from txnframework_zookeeper._metadata_store import ZooKeeperMetadataStore, open_metadata_store
 from txnframework_zookeeper._options import MetadataOptions
 from txnframework_zookeeper.connection._session import SessionState
@@ -39,7 +39,7 @@ def test_a_lease_ends_with_its_session(url: str) -> None:
             assert record is not None
             assert record.version == held.version
             partition = held.key.path
-            await one.apply(Batch((Check(held.key, held.version),), (Put(Key("/a", partition), b"", Expect.ANY),)))
+            await one.apply(Step((Check(held.key, held.version),), (Put(Key("/a", partition), b"", Expect.ANY),)))
             await expire(one.zookeeper)
             async with asyncio.timeout(WAIT_S):
                 await held.lost()
@@ -47,7 +47,7 @@ def test_a_lease_ends_with_its_session(url: str) -> None:
             again = await two.acquire_lease("name", "two")
             assert again.fencing > held.fencing
             with pytest.raises(VersionMismatch):
-                await one.apply(Batch((Check(held.key, held.version),), (Put(Key("/a", partition), b"", Expect.ANY),)))
+                await one.apply(Step((Check(held.key, held.version),), (Put(Key("/a", partition), b"", Expect.ANY),)))
             await held.release()
             assert await two.get(held.key) is not None
 

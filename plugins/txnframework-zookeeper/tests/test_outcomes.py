@@ -12,7 +12,7 @@ from kazoo.exceptions import ConnectionLoss, SessionExpiredError
 
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import OutcomeUnknown, VersionMismatch
-from txnframework.model import Batch, Check, Delete, Expect, IndexEntry, Key, KeyRange, Put, PutSequential
+from txnframework.model import Check, Delete, Expect, IndexEntry, Key, KeyRange, Put, PutSequential, Step
 from txnframework_zookeeper._metadata_store import ZooKeeperMetadataStore, open_metadata_store
 from txnframework_zookeeper._options import MetadataOptions
 from txnframework_zookeeper.connection._requests import Multi
@@ -83,12 +83,12 @@ def test_every_write_is_done_once_whatever_was_lost(url: str, is_applied: bool) 
             assert (found.value, found.version) == (b"2", version)
         losing.lose(is_applied)
         written = await store.apply(
-            Batch((Check(B, Expect.ABSENT),), (Put(A, b"3", version), PutSequential(Key("/p/s", "p"), b"s")))
+            Step((Check(B, Expect.ABSENT),), (Put(A, b"3", version), PutSequential(Key("/p/s", "p"), b"s")))
         )
-        assert [record.value for record in written] == [b"3", b"s"]
-        assert await other.get(A) == written[0]
+        assert [record.value for record in written.records] == [b"3", b"s"]
+        assert await other.get(A) == written.records[0]
         losing.lose(is_applied)
-        key = (await store.apply(Batch(puts=(PutSequential(Key("/p/s", "p"), b"t"),))))[0].key
+        key = (await store.apply(Step(puts=(PutSequential(Key("/p/s", "p"), b"t"),)))).records[0].key
         page = await other.scan(KeyRange("/p/s/", "/p/s0"), 10)
         assert [record.key for record in page.records] == [written[1].key, key]
         losing.lose(is_applied)
@@ -119,7 +119,7 @@ def test_a_race_that_was_lost_meanwhile_is_told_as_such(url: str) -> None:
         losing.lose(False, lambda: other.put(Put(A, b"other", Expect.ANY)))
         # The second record of the batch is as it was, so the batch was not applied.
         with pytest.raises(VersionMismatch):
-            await store.apply(Batch(puts=(Put(A, b"2", version), Put(B, b"2", Expect.ANY))))
+            await store.apply(Step(puts=(Put(A, b"2", version), Put(B, b"2", Expect.ANY))))
 
     run(url, story)
 
@@ -151,7 +151,7 @@ def test_a_removal_of_a_version_that_is_gone_cannot_be_told(url: str) -> None:
         version = await store.put(Put(A, b"1", Expect.ABSENT))
         losing.lose(is_applied=True)
         with pytest.raises(OutcomeUnknown):
-            await store.apply(Batch(deletes=(Delete(A, version),)))
+            await store.apply(Step(deletes=(Delete(A, version),)))
         assert await other.get(A) is None
 
     run(url, story)
@@ -178,7 +178,7 @@ def test_a_batch_of_removals_that_was_applied_is_not_said_to_be_refused(url: str
     async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing) -> None:
         await store.put(Put(A, b"1", Expect.ABSENT))
         version = await store.put(Put(B, b"1", Expect.ABSENT))
-        batch = Batch((Check(B, version),), deletes=(Delete(A, Expect.ANY),))
+        batch = Step((Check(B, version),), deletes=(Delete(A, Expect.ANY),))
         losing.lose(True, lambda: other.put(Put(B, b"2", version)))
         with pytest.raises(OutcomeUnknown):
             await store.apply(batch)
@@ -200,6 +200,6 @@ def test_what_was_to_be_removed_and_still_lives_was_not_removed(url: str) -> Non
 
         losing.lose(False, meanwhile)
         with pytest.raises(VersionMismatch):
-            await store.apply(Batch((Check(B, version),), deletes=(Delete(A, Expect.ANY),)))
+            await store.apply(Step((Check(B, version),), deletes=(Delete(A, Expect.ANY),)))
 
     run(url, story)

@@ -17,7 +17,6 @@ from txnframework.environment import SystemEnvironment
 from txnframework.errors import InvalidInput, UnknownFormat, VersionMismatch
 from txnframework.interfaces import IMetadataStore
 from txnframework.model import (
-    Batch,
     Check,
     Delete,
     Expect,
@@ -28,6 +27,7 @@ from txnframework.model import (
     Put,
     PutSequential,
     Record,
+    Step,
     index_keys,
     paths,
 )
@@ -133,10 +133,8 @@ async def begin(store: IMetadataStore) -> int:
 
 async def operate(store: ZooKeeperMetadataStore, version: int) -> Record:
     """Put an operation on the condition of the header."""
-    (record,) = await store.apply(
-        Batch((Check(HEADER, version),), (PutSequential(OPERATIONS, b"op", by_kind("writes")),))
-    )
-    return record
+    step = Step((Check(HEADER, version),), (PutSequential(OPERATIONS, b"op", by_kind("writes")),))
+    return (await store.apply(step)).records[0]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -200,7 +198,7 @@ async def test_a_transaction_costs_a_multi_for_each_step(opened: Open) -> None:
             sent = counted(store)
             version = await store.put(Put(header, b"OPEN", Expect.ABSENT, by_kind("open")))
             write = PutSequential(operations, b"op", by_kind("writes"))
-            (operation,) = await store.apply(Batch((Check(header, version),), (write,)))
+            (operation,) = (await store.apply(Step((Check(header, version),), (write,)))).records
             version = await store.put(Put(header, b"COMMITTED", version, by_kind("ended")))
             await store.delete(operation.key, operation.version)
             await store.delete(header, version)
@@ -339,7 +337,7 @@ async def test_a_number_that_is_taken_is_passed_over(opened: Open) -> None:
         prefix = Key("/op/x", "x")
         for number in range(3):
             await store.put(Put(Key(f"/op/x/{number:020d}", "x"), b"taken", Expect.ABSENT))
-        key = (await store.apply(Batch(puts=(PutSequential(prefix, b"new"),))))[0].key
+        key = (await store.apply(Step(puts=(PutSequential(prefix, b"new"),)))).records[0].key
         found = await everything(store, KeyRange("/op/x/", "/op/x0"), 10)
         assert [record.value for record in found] == [b"taken", b"taken", b"taken", b"new"]
         assert found[3].key == key
@@ -423,7 +421,7 @@ async def test_what_does_not_fit_is_refused(opened: Open) -> None:
     """More records at once than a request takes are refused in a sentence that names the limit."""
     async with opened() as store:
         with pytest.raises(InvalidInput, match=r"1048575 bytes.*fewer at once"):
-            await store.apply(Batch(puts=tuple(Put(Key(f"/{n}", "p"), b"", Expect.ABSENT) for n in range(6_000))))
+            await store.apply(Step(puts=tuple(Put(Key(f"/{n}", "p"), b"", Expect.ABSENT) for n in range(6_000))))
         assert await everything(store, ALL, 10) == []
 
 
@@ -434,7 +432,7 @@ async def test_what_fits_only_without_the_chroot_is_refused(url: str) -> None:
     try:
         puts = tuple(Put(Key(f"/p/{number}", "p"), b"", Expect.ABSENT) for number in range(2_500))
         with pytest.raises(InvalidInput, match="fewer at once"):
-            await store.apply(Batch(puts=puts))
+            await store.apply(Step(puts=puts))
     finally:
         await store.close()
 
@@ -444,11 +442,11 @@ async def test_a_batch_asks_for_absence_until_it_is_applied(opened: Open) -> Non
     """A check of an absent record below nodes that are not there leaves no record, and is refused by one that came."""
     async with opened() as store, opened() as other:
         check, put = Check(Key("/deep/x", "p"), Expect.ABSENT), Put(Key("/b", "p"), b"", Expect.ANY)
-        await store.apply(Batch((check,), (put,)))
+        await store.apply(Step((check,), (put,)))
         assert [record.key.path for record in await everything(store, ALL, 10)] == ["/b"]
         await other.put(Put(Key("/deep/x", "p"), b"", Expect.ABSENT))
         with pytest.raises(VersionMismatch) as caught:
-            await store.apply(Batch((check,), (put,), (Delete(Key("/c", "p"), Expect.ANY),)))
+            await store.apply(Step((check,), (put,), (Delete(Key("/c", "p"), Expect.ANY),)))
         assert caught.value.key == check.key
 
 
@@ -462,7 +460,7 @@ async def test_a_later_format_is_refused(opened: Open) -> None:
             await store.get(Key("/a"))
         await store.zookeeper.multi([SetNode("/numbers", b"[2,5]")])
         with pytest.raises(UnknownFormat, match="/numbers"):
-            await store.apply(Batch(puts=(PutSequential(Key("/op"), b""),)))
+            await store.apply(Step(puts=(PutSequential(Key("/op"), b""),)))
         await store.zookeeper.multi([SetNode("/store", b'{"format":2,"identity":"x"}')])
     with pytest.raises(UnknownFormat, match="the store has format version 2"):
         async with opened():
@@ -518,7 +516,7 @@ async def test_text_that_cannot_be_stored_is_named(opened: Open) -> None:
         for what, do in (
             ("the key '/a", lambda: store.get(Key(f"/{half}"))),
             ("the key '/a", lambda: store.put(Put(Key(f"/{half}"), b"", Expect.ANY))),
-            ("the partition '/a", lambda: store.apply(Batch(puts=(PutSequential(Key(f"/{half}"), b""),)))),
+            ("the partition '/a", lambda: store.apply(Step(puts=(PutSequential(Key(f"/{half}"), b""),)))),
             ("the partition 'a", lambda: store.get(Key("/a", half))),
             ("the partition 'a", lambda: store.put(Put(Key("/a", half), b"", Expect.ANY))),
             ("the index 'a", lambda: store.put(Put(Key("/a"), b"", Expect.ANY, (entry,)))),

@@ -21,6 +21,9 @@ class InspectedLedger:
     It provides no other role of the ledger behind it, so nothing can be appended through such a role either.
     """
 
+    location: object = None
+    reference: object = None
+
     def __init__(self, ledger: IManagedLedger) -> None:
         self.name: str = ledger.name
         self._ledger = ledger

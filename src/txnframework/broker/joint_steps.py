@@ -18,12 +18,12 @@ from txnframework.errors import (
 )
 from txnframework.interfaces import IDatabaseTransaction, IJointCoordinator, IJointPendingAcks, IObserver
 from txnframework.model.acks import AckRequest
-from txnframework.model.colocated import LedgerAppend
 from txnframework.model.joint import JointAck, JointCommit, JointTransaction
 from txnframework.model.ledger import Append
 from txnframework.model.metadata import Record
 from txnframework.model.observations import SUCCEEDED, ObservedOperation, OperationKind, Outcome
 from txnframework.model.positions import Position
+from txnframework.model.steps import LedgerAppend
 from txnframework.model.transactions import Action
 from txnframework.runtime.call_groups import Answers, CallGroups, GroupRules
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from zope.interface import implementer
 
@@ -14,9 +14,10 @@ from txnframework.errors import Conflict, NotFound, OutcomeUnknown, TransactionC
 from txnframework.instruments import Counter, Histogram, Instruments, operations_written
 from txnframework.interfaces import IMetadataStore, IObservation, IObserver, IPendingAckStore
 from txnframework.model.acks import AckRequest
-from txnframework.model.metadata import Batch, IndexRange, Put, PutSequential, Record, RecordPage
+from txnframework.model.metadata import IndexRange, Put, PutSequential, RecordPage
 from txnframework.model.observations import ObservedOperation, OperationKind, Outcome
 from txnframework.model.paths import is_header, is_operation
+from txnframework.model.steps import Applied, Step
 from txnframework.runtime.proxy import ForwardingProxy
 
 OK: Final = "ok"
@@ -152,9 +153,9 @@ class MeasuredMetadataStore(ForwardingProxy):
         """Write a record and count it."""
         return await self._counted((write,), self._behind.put(write))
 
-    async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        """Apply a batch and count its writes."""
-        return await self._counted(batch.puts, self._behind.apply(batch))
+    async def apply(self, step: Step, *transaction: Any) -> Applied:
+        """Make a step and count its writes."""
+        return await self._counted(step.puts, self._behind.apply(step, *transaction))
 
     async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
         """Return a page of an index and measure the time."""

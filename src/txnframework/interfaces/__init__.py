@@ -29,13 +29,10 @@ from txnframework.interfaces._dispatcher import IDispatcher, ISingleActiveDispat
 from txnframework.interfaces._joint import IJointBuffer, IJointCoordinator, IJointPendingAcks
 from txnframework.interfaces._ledger import (
     IAppendedWatch,
-    IColocatedLedger,
-    IColocatedLedgerStore,
     ILedgerStore,
     IManagedLedger,
 )
 from txnframework.interfaces._metadata_store import (
-    IColocatedStore,
     IDurableStore,
     ILease,
     IMetadataStore,
@@ -54,9 +51,6 @@ __all__ = [
     "IApplicationCoordinator",
     "ICoCommitCoordinator",
     "ICoCommitStore",
-    "IColocatedLedger",
-    "IColocatedLedgerStore",
-    "IColocatedStore",
     "ICommitOrderBuffer",
     "ICoordinatorShare",
     "ICopyableLedgerStore",

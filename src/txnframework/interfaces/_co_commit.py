@@ -8,6 +8,7 @@ from txnframework.interfaces._coordinator import ITransactionCoordinator
 from txnframework.interfaces._metadata_store import IMetadataStore
 from txnframework.model.ids import TxnID
 from txnframework.model.metadata import Key, Put
+from txnframework.model.steps import Applied, Step
 from txnframework.model.transactions import End, Transaction
 
 
@@ -15,9 +16,9 @@ class IDatabaseTransaction(Interface):
     """
     A transaction in the application's own database connection, joined by ``ICoCommitStore.join_transaction``.
 
-    How it is used: the application writes its rows. Then one ``put`` writes a header, or
-    ``IColocatedLedgerStore.append_jointly`` makes a step, and ``commit`` follows. On any
-    failure before ``commit``, and after a failed ``commit``, ``rollback`` follows.
+    How it is used: the application writes its rows. Then one ``put`` writes a header, or ``ICoCommitStore.apply`` makes
+    a step, and ``commit`` follows. On any failure before ``commit``, and after a failed ``commit``, ``rollback``
+    follows.
 
     Obligations. The put takes effect together with the application's rows, or neither does. While the put is not
     committed, other writers of its record wait for the end of this transaction, or make its commit fail. Readers see
@@ -77,9 +78,25 @@ class ICoCommitStore(IMetadataStore):
         "Whether every write of the store waits for a transaction of an application that has written a row."
     )
 
+    async def apply(step: Step, transaction: IDatabaseTransaction | None = None) -> Applied:
+        """
+        Make a step; with a ``transaction`` that ``join_connection`` has joined, as its last part before the COMMIT.
+
+        The first put of such a step creates a record. Nothing is visible before ``transaction.commit``, which the
+        caller calls next. Until then another writer of that record waits for the end of the transaction, or makes its
+        commit fail. So the record decides, also after a lost reply to the COMMIT. Other appends to the ledgers may
+        wait, too; they are never between the entries of the step. If a part is refused, nothing of the step is written.
+        The application's rows are kept, and its transaction is still open, if ``transaction.store_waits`` is None.
+        Otherwise, and after any other error, it can only be rolled back.
+
+        :raises InvalidInput: with a ``transaction``: as ``IDatabaseTransaction.put``; or it reads one snapshot.
+
+        Other errors are those of ``IMetadataStore.apply``.
+        """
+
     async def join_connection(connection: object) -> IDatabaseTransaction:
         """
-        Join the open transaction of the application's connection for one step of ``IColocatedLedgerStore``.
+        Join the open transaction of the application's connection for one ``apply``.
 
         As ``join_transaction``, except that the step may be what finds out that the connection reaches another
         database, may not write or has an open savepoint.

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from zope.interface import Attribute, Interface
 
-from txnframework.interfaces._co_commit import IDatabaseTransaction
 from txnframework.interfaces._metadata_store import IWatch
-from txnframework.model.colocated import IntendedAppend, IntendedAppended, JointAppend, JointAppended
 from txnframework.model.ids import Branch
 from txnframework.model.ledger import Append, Appended, LedgerEntry, LedgerSummary, MessageCount, Tail, WindowState
 from txnframework.model.positions import EntryRange, Limit, Position
@@ -50,6 +48,11 @@ class IManagedLedger(Interface):
     """
 
     name: str = Attribute("Its name in the store.")
+    location: object = Attribute("The ``ILedgerStore.location`` of its store.")
+    reference: object = Attribute(
+        "Names this ledger, and no later one of its name, in ``LedgerAppend``; equal for all handles of one ledger."
+        " Unused if the location is None."
+    )
 
     async def append(entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
         """
@@ -135,34 +138,6 @@ class IManagedLedger(Interface):
         """Release the ledger; confirmed entries stay, appends in flight raise OutcomeUnknown; may be repeated."""
 
 
-class IColocatedLedger(IManagedLedger):
-    """
-    A ledger in a database that may also have a metadata store; it can append with the intent, in one step.
-
-    The records are those of the IColocatedStore whose ``location`` is equal.
-    """
-
-    location: object = Attribute("The database that has the ledger.")
-    reference: object = Attribute(
-        "Names this ledger, and no later one of its name, in ``LedgerAppend``; equal for all handles of one ledger."
-    )
-
-    async def append_intended(request: IntendedAppend) -> IntendedAppended:
-        """
-        Write a write operation and append its entries, all or nothing, and durably.
-
-        The operation names the open ledger and the last confirmed position before this step. Its record and the entries
-        become visible at the same moment: no process sees an entry without the record. Each entry is
-        appended, or reported as a duplicate, as by ``append``. The record is written in both cases.
-
-        Obligation. The check excludes a concurrent change of the header, as a check of ``IMetadataStore.apply`` does.
-
-        :raises VersionMismatch: the header is not as expected; nothing was written.
-        :raises LedgerSealed: the row is sealed; nothing was written.
-        :raises OutcomeUnknown: both were written, or nothing; send again with the same sequences.
-        """
-
-
 class ILedgerStore(Interface):
     """
     Creates, finds and deletes managed ledgers.
@@ -172,6 +147,10 @@ class ILedgerStore(Interface):
     """
 
     identity: str = Attribute("Identity of the metadata store it belongs to; opening under another is refused.")
+    location: object = Attribute(
+        "The database that has the ledgers, if steps of a metadata store with an equal ``location`` may append to them."
+        " Otherwise None."
+    )
 
     async def create(name: str) -> IManagedLedger:
         """Create an empty managed ledger, or open the existing one; repeating the call after any failure is safe."""
@@ -203,60 +182,3 @@ class ILedgerStore(Interface):
 
     async def close() -> None:
         """Release every ledger; may be repeated."""
-
-
-class IColocatedLedgerStore(ILedgerStore):
-    """
-    A store in a database that may also have a metadata store; it appends to many ledgers, with records, in one step.
-
-    Its ledgers are IColocatedLedgers of the same ``location``. The records are those of the IColocatedStore whose
-    ``location`` is equal.
-    """
-
-    location: object = Attribute("The database that has the ledgers.")
-
-    async def append_jointly(request: JointAppend, transaction: IDatabaseTransaction | None = None) -> JointAppended:
-        """
-        Append entries to several ledgers and apply a batch of records, all or nothing, and durably.
-
-        The entries of each ledger go to whichever of its ledgers is open, in order and adjacent, and have no
-        sequences. Times, counts and the highest transaction numbers are the same as after ``append``. The batch has no
-        PutSequential, and may be of several partitions; its records are as if ``IColocatedStore.apply`` had written
-        them. Watches on the tails and on the records wake.
-
-        Entries may have a branch, without an intent, if the batch puts the header of their transaction as committed
-        with that branch. No process sees such an entry before the header, so it counts for every reader at all times.
-
-        Obligations.
-
-        * Atomically visible. After a process has seen one of the entries or records, each of its reads sees all of
-          them. What one call of another method reads is from before the step, or from after it.
-        * One refused part refuses everything.
-        * Each check excludes a concurrent change of its record, as a check of ``IMetadataStore.apply`` does.
-        * A record with an entry in a range of ``vacant`` refuses everything. The ranges are looked at while all records
-          of the batch are held. Take another batch that checks one of the records that this one writes, with any
-          expectation, and puts an entry into a range. It is confirmed before the look, and refuses this one, or it is
-          applied after this one is visible.
-
-        With a ``transaction``, the step is the last part of a transaction of the application, which
-        ``ICoCommitStore.join_connection`` of the same location has joined. The first put of the batch creates a record.
-        Nothing is visible before ``transaction.commit``, which the caller calls next. Until then another writer of that
-        record waits for the end of the transaction, or makes its commit fail. So the record decides, also after a lost
-        reply to the COMMIT. Other appends to the ledgers may wait, too; they are never between the entries of the step.
-        If a part is refused, nothing of the step is written. The application's rows are kept, and its transaction is
-        still open, if ``transaction.store_waits`` is None. Otherwise, and after any other error, it can only be rolled
-        back.
-
-        Freedoms. Entries of records that the batch itself writes may count as in the range. If several parts are
-        refused, the error names any one of them.
-
-        :raises LedgerSealed: a row is sealed; nothing was written.
-        :raises LedgerNotFound: a ledger was deleted; nothing was written.
-        :raises VersionMismatch: a record is not as expected, or has an entry in a range of ``vacant``; the error names
-            it; nothing was written.
-        :raises InvalidInput: with a ``transaction``: as ``IDatabaseTransaction.put``; or it reads one snapshot.
-        :raises OutcomeUnknown: everything was written, or nothing, as after a cancelled call; read before trying again.
-            A record that is put with the expectation ABSENT shows which: it exists if and only if everything was
-            written. If a caller then puts that record itself, expecting its absence, the step cannot be applied while
-            the record exists.
-        """

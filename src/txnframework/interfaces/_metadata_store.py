@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from zope.interface import Attribute, Interface
 
-from txnframework.model.metadata import (
-    Batch,
-    Expected,
-    IndexRange,
-    Key,
-    KeyRange,
-    Put,
-    Record,
-    RecordPage,
-)
+from txnframework.model.metadata import Expected, IndexRange, Key, KeyRange, Put, Record, RecordPage
+from txnframework.model.steps import Applied, Reach, Step
 
 
 class IWatch(Interface):
@@ -114,6 +106,11 @@ class IMetadataStore(Interface):
         "Name given to the store when it is created; it never changes. Ledger stores keep it too."
     )
     session: str = Attribute("Name of this opening's session; leases and ``Begin.session`` refer to it.")
+    reach: Reach = Attribute("How wide a step may be; PARTITION is what every store takes.")
+    location: object = Attribute(
+        "With the reach DATABASE, the database: steps append to ledgers of the ILedgerStore whose location is equal."
+        " Otherwise None."
+    )
 
     async def get(key: Key) -> Record | None:
         """Return the record, or None."""
@@ -134,12 +131,13 @@ class IMetadataStore(Interface):
         :raises OutcomeUnknown: the deletion may have been applied; read before trying again.
         """
 
-    async def apply(batch: Batch) -> tuple[Record, ...]:
+    async def apply(step: Step) -> Applied:
         """
-        Apply every step of one partition, or none; return the records that the puts wrote, in their order.
+        Make a step: all of it takes effect, or nothing does.
 
-        Its checks exclude a concurrent change of the checked record. Take a confirmed batch with a check of version 3:
-        no change of that record from version 3 was decided before the batch and confirmed after it.
+        ``reach`` says what a step may have. Its checks exclude a concurrent change of the checked record. Take a
+        confirmed step with a check of version 3: no change of that record from version 3 was decided before the step
+        and confirmed after it.
 
         A PutSequential writes a record at ``prefix/<next number>`` (20 digits), in the partition of ``prefix``. No
         number is given twice while the prefix lives, also not after a restart, and not after the records with the
@@ -147,9 +145,31 @@ class IMetadataStore(Interface):
         end with it, and its id is never used again. So a store may forget the counter of a prefix without records only
         if it never gives a number again.
 
-        :raises VersionMismatch: a record is not as expected; the error names the first such key; nothing was changed.
-        :raises OutcomeUnknown: all or nothing was applied; read before trying again. A sequential record may be stored
-            under a number that was never returned; scan the prefix.
+        Obligations of a store with the reach DATABASE.
+
+        * Atomically visible. After a process has seen one of the entries or records of a step, each of its reads sees
+          all of them. What one call of another method reads is from before the step, or from after it. Watches on the
+          tails and on the records wake.
+        * Times, counts and the highest transaction numbers are the same as after ``IManagedLedger.append``.
+        * Entries may have a branch if the step puts the header of their transaction as committed with that branch, or
+          with an intent. The operation of an intent names the open ledger and the last confirmed position before the
+          step, and is written also if each entry is reported as a duplicate, as by ``append``.
+        * A record with an entry in a range of ``vacant`` refuses the step. The ranges are looked at while all records
+          of the step are held. Take another step that checks one of the records that this one writes, with any
+          expectation, and puts an entry into a range. It is confirmed before the look, and refuses this one, or it is
+          made after this one is visible. Entries of records that the step itself writes may count as in the range.
+
+        If several parts are refused, the error names any one of them; of several records, the first one in the order of
+        checks, puts and deletes if the step has neither appends nor vacant ranges.
+
+        :raises VersionMismatch: a record is not as expected, or has an entry in a range of ``vacant``; the error names
+            it; nothing was changed.
+        :raises LedgerSealed: a ledger is sealed; nothing was changed.
+        :raises LedgerNotFound: a ledger was deleted; nothing was changed.
+        :raises OutcomeUnknown: all or nothing was applied, as after a cancelled call; read before trying again. A
+            sequential record may be stored under a number that was never returned; scan the prefix. A record that is
+            put with the expectation ABSENT shows which: it exists if and only if everything was written. If a caller
+            then puts that record itself, expecting its absence, the step cannot be made while the record exists.
         """
 
     async def scan(keys: KeyRange, items_max: int) -> RecordPage:
@@ -182,21 +202,6 @@ class IMetadataStore(Interface):
 
     async def close() -> None:
         """End the session: its leases end, its watches raise Closed; may be repeated."""
-
-
-class IColocatedStore(IMetadataStore):
-    """
-    A store in a database, whose batches may have several partitions; the database may also have ledgers.
-
-    ``apply`` takes a batch with ``across_partitions``, whose keys may be of any partitions. Everything that ``apply``
-    promises about a batch holds for it too. Without that mark, a batch of several partitions is refused, as on every
-    other store.
-
-    An IColocatedLedger whose ``location`` is equal writes records of this store and appends in one step. The records
-    are then as if ``apply`` had written them: watches wake, and every promise about ``apply`` holds.
-    """
-
-    location: object = Attribute("The database that has the records.")
 
 
 class INotifyingStore(IMetadataStore):

@@ -3,13 +3,6 @@
 from __future__ import annotations
 
 from txnframework.model.acks import Ack, AckRequest, AckState, AckStatus, PendingAck, PendingAcks, ProcessedRange
-from txnframework.model.colocated import (
-    IntendedAppend,
-    IntendedAppended,
-    JointAppend,
-    JointAppended,
-    LedgerAppend,
-)
 from txnframework.model.dispatch import (
     Assignment,
     Candidate,
@@ -32,7 +25,6 @@ from txnframework.model.ledger import (
     WindowState,
 )
 from txnframework.model.metadata import (
-    Batch,
     Check,
     Delete,
     Expect,
@@ -49,6 +41,7 @@ from txnframework.model.metadata import (
 from txnframework.model.names import SegmentName, TopicName
 from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
 from txnframework.model.reads import EntryPage, Isolation, ReadableEntry, ReadPlan, ReadRequest, Visibility
+from txnframework.model.steps import Applied, Intent, LedgerAppend, Reach, Step, require_valid
 from txnframework.model.store_copy import (
     IndexedPage,
     IndexedRecord,
@@ -86,8 +79,8 @@ __all__ = [
     "Append",
     "Appended",
     "Application",
+    "Applied",
     "Assignment",
-    "Batch",
     "BatchID",
     "Begin",
     "Branch",
@@ -107,11 +100,8 @@ __all__ = [
     "IndexReference",
     "IndexedPage",
     "IndexedRecord",
-    "IntendedAppend",
-    "IntendedAppended",
+    "Intent",
     "Isolation",
-    "JointAppend",
-    "JointAppended",
     "Key",
     "KeyRange",
     "LedgerAppend",
@@ -133,6 +123,7 @@ __all__ = [
     "ProducerSequence",
     "Put",
     "PutSequential",
+    "Reach",
     "ReadPlan",
     "ReadRequest",
     "ReadableEntry",
@@ -143,6 +134,7 @@ __all__ = [
     "SourceRange",
     "StandardType",
     "State",
+    "Step",
     "StoredEntry",
     "SubscriptionType",
     "SweepResult",
@@ -153,4 +145,5 @@ __all__ = [
     "TypeName",
     "Visibility",
     "WindowState",
+    "require_valid",
 ]

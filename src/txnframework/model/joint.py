@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from txnframework.model.colocated import LedgerAppend
 from txnframework.model.cursor import CursorMove
 from txnframework.model.ids import TxnID
 from txnframework.model.metadata import IndexRange, Record
 from txnframework.model.positions import Position
+from txnframework.model.steps import LedgerAppend
 
 
 class JointAck(msgspec.Struct, frozen=True, gc=False):

@@ -68,19 +68,6 @@ class Check(msgspec.Struct, frozen=True, gc=False):
     expected: Expected
 
 
-class Batch(msgspec.Struct, frozen=True, gc=False):
-    """
-    Several steps, all or nothing; at most one step for any one key.
-
-    All keys are of one partition, unless ``across_partitions`` is set, for an IColocatedStore.
-    """
-
-    checks: tuple[Check, ...] = ()
-    puts: tuple[Put | PutSequential, ...] = ()
-    deletes: tuple[Delete, ...] = ()
-    across_partitions: bool = False
-
-
 class KeyRange(msgspec.Struct, frozen=True, gc=False):
     """Keys with ``start <= path < stop`` in byte order of UTF-8, in one partition or (None) in all."""
 

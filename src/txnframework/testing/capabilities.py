@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from txnframework.model.steps import Reach
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _ATTRIBUTE = "__txnframework_requires__"
@@ -26,6 +28,22 @@ class OfKind:
     def providedBy(self, subject: object) -> bool:  # noqa: N802 - as interfaces call it
         """Return whether the attribute of ``subject`` has this value."""
         return getattr(subject, self.attribute, None) == self.value
+
+
+@dataclass(frozen=True)
+class OfReach:
+    """The capability of a store whose steps may be this wide, or wider."""
+
+    reach: Reach
+
+    @property
+    def __name__(self) -> str:
+        """The name in skip messages and in the summary."""
+        return f"reach {self.reach.name}"
+
+    def providedBy(self, subject: object) -> bool:  # noqa: N802 - as interfaces call it
+        """Return whether ``subject`` is a store with such a reach."""
+        return getattr(subject, "reach", Reach.PARTITION) >= self.reach
 
 
 def requires(*needed: Any) -> Callable[[F], F]:

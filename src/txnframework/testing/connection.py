@@ -15,7 +15,7 @@ from txnframework.interfaces import IManagedLedger
 
 R = TypeVar("R")
 
-WRITES = frozenset({"put", "delete", "apply", "append", "append_intended", "append_jointly", "roll", "seal", "trim"})
+WRITES = frozenset({"put", "delete", "apply", "append", "roll", "seal", "trim"})
 """Methods of stores and ledgers that change data: losing a reply leaves the outcome unknown."""
 
 QUIET = frozenset({"watch", "close"})

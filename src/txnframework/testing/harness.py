@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
-from txnframework.interfaces import IColocatedStore, IDispatcher, ILedgerStore
+from txnframework.interfaces import IDispatcher, ILedgerStore, IMetadataStore
 from txnframework.model import Key
 from txnframework.plugin import DispatcherContext, Provider
 from txnframework.testing.clock import VirtualEnvironment, run_ready
@@ -167,7 +167,7 @@ class Colocated(ABC):
     """Mixin for the ``Harness`` of a ledger store beside records; enables the tests of one-step appends."""
 
     @abstractmethod
-    def open_with_records(self) -> AbstractAsyncContextManager[tuple[ILedgerStore, IColocatedStore]]:
+    def open_with_records(self) -> AbstractAsyncContextManager[tuple[ILedgerStore, IMetadataStore]]:
         """Open a client of the ledgers, and a client of the records of the same database."""
 
 

@@ -14,10 +14,10 @@ from txnframework import blocking
 from txnframework.client import Client, Message
 from txnframework.errors import InvalidInput, OutcomeUnknown
 from txnframework.interfaces import ILedgerStore, IMetadataStore
-from txnframework.model.colocated import JointAppend
-from txnframework.model.metadata import Batch, Put
+from txnframework.model.metadata import Put
 from txnframework.model.paths import is_header
 from txnframework.model.records import TransactionHeader
+from txnframework.model.steps import Step
 from txnframework.model.transactions import State
 from txnframework.plugin import PluginRegistry, load_plugins
 from txnframework.runtime.proxy import ForwardingProxy
@@ -169,9 +169,8 @@ def _is_commit(arguments: tuple[Any, ...]) -> bool:
         if isinstance(one, Put):
             puts.append(one)
             continue
-        batch = one.batch if isinstance(one, JointAppend) else one
-        if isinstance(batch, Batch):
-            puts += [each for each in batch.puts if isinstance(each, Put)]
+        if isinstance(one, Step):
+            puts += [each for each in one.puts if isinstance(each, Put)]
     return any(is_header(put.key) and _committed(put.value) for put in puts)
 
 

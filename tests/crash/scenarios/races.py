@@ -8,6 +8,7 @@ from crash_scenario import BILLING, INVOICES, ORDERS, Scenario
 
 from txnframework import Client, State
 from txnframework.errors import InvalidTransactionState, TransactionConflict, TransactionHasFailedOperations
+from txnframework.model import Reach
 
 
 class SendWhileAborted(Scenario):
@@ -77,7 +78,7 @@ class CommitWhileAborted(SendWhileAborted):
 class CommitAtOnceWhileAborted(CommitWhileAborted):
     """The same where the commit also moves the cursor and removes the operations."""
 
-    across_partitions = True
+    reach = Reach.DATABASE
 
 
 SCENARIOS = (SendWhileAborted, CommitWhileAborted, CommitAtOnceWhileAborted)

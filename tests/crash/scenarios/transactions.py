@@ -8,6 +8,7 @@ from crash_scenario import BILLING, INVOICES, ORDERS, Scenario
 
 from txnframework import Client, State
 from txnframework.errors import OutcomeUnknown, TxnFrameworkError
+from txnframework.model import Reach
 from txnframework.model.transactions import Action, End
 
 
@@ -59,7 +60,7 @@ class Commit(_Prepared):
 class CommitAtOnce(Commit):
     """The commit and its outcome taking effect, in one step of the store."""
 
-    across_partitions = True
+    reach = Reach.DATABASE
 
 
 class Abort(Commit):
@@ -141,7 +142,7 @@ class TransformInOnePiece(Scenario):
 class TransformAtOnce(TransformInOnePiece):
     """The same where the commit is one step with its taking effect."""
 
-    across_partitions = True
+    reach = Reach.DATABASE
 
 
 class TransactInAdvance(Scenario):
@@ -149,7 +150,7 @@ class TransactInAdvance(Scenario):
 
     topics: ClassVar = {ORDERS: 1, INVOICES: 2}
     subscriptions = ((ORDERS, BILLING),)
-    across_partitions = True
+    reach = Reach.DATABASE
     sent = (b"1", b"2", b"3")
     refused = False
 

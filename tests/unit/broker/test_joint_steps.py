@@ -14,8 +14,8 @@ from txnframework.broker.joint_steps import JointSteps, WaitingTransaction
 from txnframework.errors import Closed, OutcomeUnknown, Unavailable, VersionMismatch
 from txnframework.interfaces import IDatabaseTransaction, IJointCoordinator
 from txnframework.model import AckRequest, Append, Branch, Key, Position, TxnID
-from txnframework.model.colocated import LedgerAppend
 from txnframework.model.joint import JointCommit, JointCommitted, JointTransaction
+from txnframework.model.steps import LedgerAppend
 from txnframework.testing.clock import run_ready
 
 ERRORS = (Unavailable("no"), OutcomeUnknown("lost"), ValueError("a defect"))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
+from typing import Any
 
 from txnframework.broker import ForwardingProxy
 from txnframework.errors import InvalidName
 from txnframework.interfaces import (
-    IColocatedLedger,
-    IColocatedLedgerStore,
-    IDatabaseTransaction,
     ILedgerStore,
     IManagedLedger,
     IMetadataStore,
@@ -18,15 +16,11 @@ from txnframework.interfaces import (
 from txnframework.model import (
     Append,
     Appended,
-    Batch,
+    Applied,
     Expected,
-    IntendedAppend,
-    IntendedAppended,
-    JointAppend,
-    JointAppended,
     Key,
     Put,
-    Record,
+    Step,
 )
 from txnframework.model.names import parse_name
 
@@ -80,12 +74,13 @@ class CountingMetadata(ForwardingProxy):
         await self._behind.delete(key, expected)
         self._counts.deletions += 1
 
-    async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        """Apply a batch and count each of its puts and deletions."""
-        written = await self._behind.apply(batch)
-        self._counts.records += len(batch.puts)
-        self._counts.deletions += len(batch.deletes)
-        return written
+    async def apply(self, step: Step, *transaction: Any) -> Applied:
+        """Make a step and count each of its puts and deletions, and its entries, which are messages."""
+        applied = await self._behind.apply(step, *transaction)
+        self._counts.records += len(applied.records)
+        self._counts.deletions += len(step.deletes)
+        self._counts.topic_entries += sum(map(_new, applied.appended))
+        return applied
 
 
 class CountingLedger(ForwardingProxy):
@@ -103,15 +98,6 @@ class CountingLedger(ForwardingProxy):
         appended = await self._behind.append(entries, ledger_id)
         self._add(appended)
         return appended
-
-    async def append_intended(self, request: IntendedAppend) -> IntendedAppended:
-        """Append entries with their operation, and count both."""
-        ledger = self._behind
-        assert IColocatedLedger.providedBy(ledger), "the caller has checked it"
-        done = await ledger.append_intended(request)
-        self._add(done.appended)
-        self._counts.records += 1
-        return done
 
     def _add(self, appended: tuple[Appended, ...]) -> None:
         count = _new(appended)
@@ -137,18 +123,6 @@ class CountingLedgers(ForwardingProxy):
     async def open(self, name: str) -> IManagedLedger:
         """Open a counting ledger."""
         return self._counted(await self._behind.open(name))
-
-    async def append_jointly(
-        self, request: JointAppend, transaction: IDatabaseTransaction | None = None
-    ) -> JointAppended:
-        """Append entries to topics with a batch of records, and count both."""
-        ledgers = self._behind
-        assert IColocatedLedgerStore.providedBy(ledgers), "the caller has checked it"
-        done = await ledgers.append_jointly(request, transaction)
-        self._counts.topic_entries += sum(map(len, done.positions))
-        self._counts.records += len(request.batch.puts)
-        self._counts.deletions += len(request.batch.deletes)
-        return done
 
     def _counted(self, ledger: IManagedLedger) -> IManagedLedger:
         return IManagedLedger(CountingLedger(ledger, self._counts))

@@ -11,7 +11,7 @@ from txnframework.environment import Environment
 from txnframework.errors import Closed, LeaseHeld
 from txnframework.interfaces import IDurableStore, ILease, IWatch
 from txnframework.model import (
-    Batch,
+    Applied,
     Delete,
     Expected,
     IndexRange,
@@ -19,8 +19,11 @@ from txnframework.model import (
     KeyRange,
     Put,
     PutSequential,
+    Reach,
     Record,
     RecordPage,
+    Step,
+    require_valid,
 )
 from txnframework.model.paths import lease_key, number20
 from txnframework_example._format import Change
@@ -79,6 +82,9 @@ class NotebookStore:
     the file.
     """
 
+    reach = Reach.PARTITION
+    location: object = None
+
     def __init__(self, notebook: Notebook, environment: Environment) -> None:
         notebook.sessions += 1
         self.identity: str = notebook.head.identity
@@ -95,28 +101,23 @@ class NotebookStore:
 
     async def put(self, write: Put) -> int:
         """Write a record and its index entries in one line; return its new version."""
-        (record,) = await self.apply(Batch(puts=(write,)))
-        return record.version
+        return (await self.apply(Step(puts=(write,)))).records[0].version
 
     async def delete(self, key: Key, expected: Expected) -> None:
         """Remove a record and its index entries."""
-        await self.apply(Batch(deletes=(Delete(key, expected),)))
+        await self.apply(Step(deletes=(Delete(key, expected),)))
 
-    async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        """Apply every step of a batch in one line, or none; return the records that the puts wrote."""
+    async def apply(self, step: Step) -> Applied:
+        """Make a step in one line."""
+        require_valid(step, self.reach)
         await self._yield()
-        puts = [put for put in batch.puts if isinstance(put, Put)]
-        known = [(step.key, step.expected) for steps in (batch.checks, puts, batch.deletes) for step in steps]
-        keys = [*(key for key, _ in known), *(put.prefix for put in batch.puts if isinstance(put, PutSequential))]
-        if len(partitions := {key.partition or key.path for key in keys}) > 1:
-            raise ValueError(f"a batch has one partition, and not several: {sorted(partitions)}")
-        for key, expected in known:
-            self._notebook.require(key, expected)
-        written = [self._change(self._key_of(put), put) for put in batch.puts]
-        deleted = [self._removal(step.key) for step in batch.deletes if self._notebook.get(step.key) is not None]
+        for part in step.keyed():
+            self._notebook.require(part.key, part.expected)
+        written = [self._change(self._key_of(put), put) for put in step.puts]
+        deleted = [self._removal(one.key) for one in step.deletes if self._notebook.get(one.key) is not None]
         if written or deleted:
             self._notebook.write(*written, *deleted)
-        return tuple(change.record for change in written)
+        return Applied(tuple(change.record for change in written))
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""

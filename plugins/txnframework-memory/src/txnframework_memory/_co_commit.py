@@ -9,7 +9,7 @@ from zope.interface import implementer
 
 from txnframework.errors import InvalidInput
 from txnframework.interfaces import IDatabaseTransaction
-from txnframework.model import Batch, Put
+from txnframework.model import Put, Step
 from txnframework_memory._database import MemoryConnection, MemoryDatabase, OpenTransaction
 
 T = TypeVar("T")
@@ -30,9 +30,9 @@ class MemoryTransaction:
         """Write a record and its index entries in the transaction."""
         return await self._connection.put_record(self._joined, write)
 
-    async def step(self, batch: Batch, examine: Callable[[], T], apply: Callable[[], object]) -> T:
+    async def step(self, step: Step, examine: Callable[[], T], apply: Callable[[], object]) -> T:
         """Let a step be the last part of the transaction; see ``MemoryConnection.make_step``."""
-        return await self._connection.make_step(self._joined, batch, examine, apply)
+        return await self._connection.make_step(self._joined, step, examine, apply)
 
     async def commit(self) -> None:
         """Commit the transaction."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, TypeVar
 
 from txnframework.errors import InvalidInput, OutcomeUnknown
-from txnframework.model import Batch, Put
+from txnframework.model import Put, Step
 from txnframework_memory._link import Link, Pause, yield_once
 from txnframework_memory._records import Locks, Records, Row, record_id
 
@@ -137,13 +137,13 @@ class MemoryConnection:
         :raises VersionMismatch: the record is not as expected; nothing was written.
         :raises InvalidInput: ``transaction`` has ended.
         """
-        batch = Batch(puts=(write,))
+        step = Step(puts=(write,))
         return await self.link.read(
-            lambda: self._put_record(transaction, write), lambda: self._other_end(transaction, batch)
+            lambda: self._put_record(transaction, write), lambda: self._other_end(transaction, step)
         )
 
     async def make_step(
-        self, transaction: OpenTransaction, batch: Batch, examine: Callable[[], T], apply: Callable[[], object]
+        self, transaction: OpenTransaction, step: Step, examine: Callable[[], T], apply: Callable[[], object]
     ) -> T:
         """
         Let a step of records and ledgers be the last part of ``transaction``; return what it will have written.
@@ -158,14 +158,14 @@ class MemoryConnection:
             transaction.step = apply
             return found
 
-        return await self.link.read(make, lambda: self._other_end(transaction, batch))
+        return await self.link.read(make, lambda: self._other_end(transaction, step))
 
     def _require_open(self, transaction: OpenTransaction) -> None:
         if self.open is not transaction:
             raise InvalidInput("the application has ended the transaction of its connection; leave its end to 'txn'")
 
-    def _other_end(self, transaction: OpenTransaction, batch: Batch) -> asyncio.Event | None:
-        end = self.database.locks.of_batch(batch)
+    def _other_end(self, transaction: OpenTransaction, step: Step) -> asyncio.Event | None:
+        end = self.database.locks.of_step(step)
         return None if end is transaction.ended else end
 
     def _put_record(self, transaction: OpenTransaction, write: Put) -> int:

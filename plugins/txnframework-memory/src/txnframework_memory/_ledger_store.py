@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from zope.interface import implementer
 
 from txnframework.interfaces import (
-    IColocatedLedger,
-    IColocatedLedgerStore,
     ICopyableLedgerStore,
-    IDatabaseTransaction,
     IManagedLedger,
     IRestorable,
     IWatch,
@@ -19,21 +15,14 @@ from txnframework.interfaces import (
 from txnframework.model import (
     Append,
     Appended,
-    Batch,
     Branch,
     EntryRange,
-    IntendedAppend,
-    IntendedAppended,
-    JointAppend,
-    JointAppended,
-    LedgerAppend,
     LedgerEntry,
     LedgerShape,
     LedgerSummary,
     Limit,
     MessageCount,
     Position,
-    Record,
     RememberedSequence,
     StoredEntry,
     Tail,
@@ -41,11 +30,10 @@ from txnframework.model import (
 )
 from txnframework_memory._ledgers import StoredLedger
 from txnframework_memory._link import Link, Pause, TailWatch
-from txnframework_memory._records import check_batch
 from txnframework_memory._server import Server
 
 
-@implementer(IColocatedLedger)
+@implementer(IManagedLedger)
 class MemoryManagedLedger:
     """One client's handle of one managed ledger."""
 
@@ -63,13 +51,6 @@ class MemoryManagedLedger:
     async def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
         """Append entries in order to ``ledger_id`` only."""
         return await self.link.write(partial(self._row.append, entries, ledger_id))
-
-    async def append_intended(self, request: IntendedAppend) -> IntendedAppended:
-        """Write a write operation and append its entries, as one step."""
-        checked = Batch(checks=(request.check,))
-        return await self.link.write(
-            partial(self._append_intended, request), partial(self._server.locks.of_batch, checked)
-        )
 
     async def find_sequence(self, producer: str, sequence: int) -> Appended | None:
         """Return the copy of a sequence that counts, or None."""
@@ -136,17 +117,6 @@ class MemoryManagedLedger:
         for watch in self._watches:
             watch.wake()
 
-    def _append_intended(self, request: IntendedAppend) -> IntendedAppended:
-        # No step awaits anything. Each may refuse, and then nothing was written: the record is written last, and only
-        # its check can refuse it, which is made first.
-        records, row = self._server.records, self._row
-        records.apply(Batch(checks=(request.check,)))
-        tail = row.tail()
-        operation = request.operation_at(tail)
-        appended = row.append(request.entries, tail.open_ledger_id)
-        (record,) = records.apply(Batch(puts=(request.put_of(operation),)))
-        return IntendedAppended(appended, operation, record)
-
     def _arm(self) -> TailWatch:
         self._row.require_present()
         self._watches = {watch: None for watch in self._watches if not watch.is_closed}
@@ -155,7 +125,7 @@ class MemoryManagedLedger:
         return watch
 
 
-@implementer(IColocatedLedgerStore, ICopyableLedgerStore, IRestorable)
+@implementer(ICopyableLedgerStore, IRestorable)
 class MemoryLedgerStore:
     """One client of the ledgers of a ``MemorySpace``."""
 
@@ -177,23 +147,6 @@ class MemoryLedgerStore:
     async def open(self, name: str) -> IManagedLedger:
         """Open a managed ledger, or raise LedgerNotFound."""
         return await self.link.read(lambda: self._open(self._rows.find(name)))
-
-    async def append_jointly(
-        self, request: JointAppend, transaction: IDatabaseTransaction | None = None
-    ) -> JointAppended:
-        """Append entries to several ledgers and apply a batch, as one step."""
-        rows = [append.ledger for append in request.appends]
-        if len(set(rows)) < len(rows):
-            raise ValueError("a joint append has the entries of one ledger in one place")
-        check_batch(request.batch)
-        if transaction is not None:
-            joined: Any = transaction  # perhaps behind a proxy
-            done: JointAppended = await joined.step(
-                request.batch, partial(self._foreseen, request), partial(self._append_jointly, request)
-            )
-            return done
-        locked = partial(self._server.locks.of_batch, request.batch)
-        return await self.link.write(partial(self._append_jointly, request), locked)
 
     async def delete(self, name: str, upto_ledger_id: int | None) -> None:
         """Delete a managed ledger with its data, unless it has a ledger with a higher id than ``upto_ledger_id``."""
@@ -269,37 +222,7 @@ class MemoryLedgerStore:
         for ledger in self._opened:
             ledger.restore()
 
-    def _examine(self, request: JointAppend) -> None:
-        """Raise if a part of a step is refused; every condition precedes the first write."""
-        records = self._server.records
-        records.require(request.batch)
-        for entries in request.vacant:
-            records.require_vacant(entries)
-        for append in request.appends:
-            _row_of(append).require_unsealed()
-
-    def _append_jointly(self, request: JointAppend) -> JointAppended:
-        # No step awaits anything, so no process sees a part.
-        self._examine(request)
-        rows = [(_row_of(append), append.entries) for append in request.appends]
-        appended = [row.append(entries, row.tail().open_ledger_id) for row, entries in rows]
-        positions = tuple(tuple(one.position for one in some) for some in appended)
-        return JointAppended(positions, self._server.records.apply(request.batch))
-
-    def _foreseen(self, request: JointAppend) -> JointAppended:
-        """Return what a step will write if nothing else is written before it."""
-        self._examine(request)
-        positions = tuple([_row_of(append).next_positions(len(append.entries)) for append in request.appends])
-        number = self._server.records.last_number
-        written = tuple([Record(put.key, put.value, number + at) for at, put in enumerate(request.puts, 1)])
-        return JointAppended(positions, written)
-
     def _open(self, row: StoredLedger) -> MemoryManagedLedger:
         ledger = MemoryManagedLedger(row, self._server, self.link, self._pause)
         self._opened = {opened: None for opened in self._opened if not opened.link.is_closed} | {ledger: None}
         return ledger
-
-
-def _row_of(append: LedgerAppend) -> StoredLedger:
-    assert isinstance(append.ledger, StoredLedger), "the reference of a ledger of this store"
-    return append.ledger

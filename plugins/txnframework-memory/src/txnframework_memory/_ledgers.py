@@ -92,10 +92,10 @@ class StoredLedger:
         if self._is_sealed:
             raise LedgerSealed(self.name)
 
-    def next_positions(self, count: int) -> tuple[Position, ...]:
-        """Return the positions of the next entries, if these are appended together."""
+    def foresee(self, count: int) -> tuple[Appended, ...]:
+        """Return what becomes of the next entries, if these are appended together."""
         start = len(self._ledgers[self._open_id])
-        return tuple([Position(self._open_id, start + at) for at in range(count)])
+        return tuple([Appended(Position(self._open_id, start + at)) for at in range(count)])
 
     def find_sequence(self, producer: str, sequence: int) -> Appended | None:
         """Return the copy of this sequence, or None."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import msgspec
 from zope.interface import implementer
@@ -10,7 +11,6 @@ from zope.interface import implementer
 from txnframework.errors import LeaseHeld
 from txnframework.interfaces import (
     ICoCommitStore,
-    IColocatedStore,
     ICopyableMetadataStore,
     IDatabaseTransaction,
     ILease,
@@ -19,7 +19,7 @@ from txnframework.interfaces import (
     IWatch,
 )
 from txnframework.model import (
-    Batch,
+    Applied,
     Delete,
     Expect,
     Expected,
@@ -29,16 +29,20 @@ from txnframework.model import (
     Key,
     KeyRange,
     Put,
+    Reach,
     Record,
     RecordPage,
+    Step,
+    require_valid,
 )
 from txnframework.model.paths import lease_key
 from txnframework_memory._co_commit import join_connection
 from txnframework_memory._database import MemoryConnection
 from txnframework_memory._link import Link, Pause, RecordWatch, Watch
-from txnframework_memory._records import Change, IndexWatch, Records, check_batch, concerned_by, record_id
+from txnframework_memory._records import Change, IndexWatch, Records, concerned_by, record_id
 from txnframework_memory._remembered import Remembered
 from txnframework_memory._server import Server
+from txnframework_memory._steps import apply_step, foresee_step
 
 
 class LeaseDocument(msgspec.Struct, kw_only=True):
@@ -82,10 +86,10 @@ class MemoryLease:
 
     def _remove(self) -> None:
         if self._is_held():
-            self._records.apply(Batch(deletes=(Delete(self.key, self.version),)))
+            self._records.apply(Step(deletes=(Delete(self.key, self.version),)))
 
 
-@implementer(IColocatedStore, ICoCommitStore, ICopyableMetadataStore, INotifyingStore, IRestorable)
+@implementer(ICoCommitStore, ICopyableMetadataStore, INotifyingStore, IRestorable)
 class MemoryMetadataStore:
     """One client of the records of a ``Server``; its session ends with ``close``, or with ``crash``."""
 
@@ -95,6 +99,7 @@ class MemoryMetadataStore:
         self.link = Link(f"session {session} of {server.identity}", pause)
         self._server = server
         self._records = server.records
+        self.reach = Reach.DATABASE
         self.location: object = server
         # In the order of arming, so that a run can be repeated exactly.
         self._connections: list[MemoryConnection] = []
@@ -106,17 +111,22 @@ class MemoryMetadataStore:
 
     async def put(self, write: Put) -> int:
         """Write a record and its index entries; return its new version."""
-        (record,) = await self._write(Batch(puts=(write,)))
-        return record.version
+        return (await self._write(Step(puts=(write,)))).records[0].version
 
     async def delete(self, key: Key, expected: Expected) -> None:
         """Remove a record and its index entries."""
-        await self._write(Batch(deletes=(Delete(key, expected),)))
+        await self._write(Step(deletes=(Delete(key, expected),)))
 
-    async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        """Apply every step of the batch, or none of them."""
-        check_batch(batch)
-        return await self._write(batch)
+    async def apply(self, step: Step, transaction: IDatabaseTransaction | None = None) -> Applied:
+        """Make a step, perhaps as the last part of the application's transaction."""
+        require_valid(step, self.reach)
+        if transaction is None:
+            return await self._write(step)
+        joined: Any = transaction  # perhaps behind a proxy
+        applied: Applied = await joined.step(
+            step, partial(foresee_step, self._records, step), partial(apply_step, self._records, step)
+        )
+        return applied
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""
@@ -215,9 +225,11 @@ class MemoryMetadataStore:
         for watch in self._watches:
             watch.wake()
 
-    async def _write(self, batch: Batch) -> tuple[Record, ...]:
-        """Apply a batch, after the end of the application's transactions that have written one of its records."""
-        return await self.link.write(partial(self._records.apply, batch), partial(self._server.locks.of_batch, batch))
+    async def _write(self, step: Step) -> Applied:
+        """Make a step, after the end of the application's transactions that have written one of its records."""
+        return await self.link.write(
+            partial(apply_step, self._records, step), partial(self._server.locks.of_step, step)
+        )
 
     def _arm(self, target: Key | KeyRange | IndexRange) -> Watch[Change]:
         armed = self._records.watches
@@ -235,7 +247,7 @@ class MemoryMetadataStore:
     def _break(self, key: Key, version: int) -> None:
         record = self._records.get(key)
         if record is not None and record.version == version:
-            self._records.apply(Batch(deletes=(Delete(key, version),)))
+            self._records.apply(Step(deletes=(Delete(key, version),)))
 
     def _take(self, name: str, holder: str) -> MemoryLease:
         key = lease_key(name)
@@ -244,7 +256,7 @@ class MemoryMetadataStore:
             fencing = self._server.next_fencing()
             document = LeaseDocument(holder=holder, session=self.session, fencing=fencing)
             put = Put(key, msgspec.json.encode(document), Expect.ABSENT)
-            (record,) = self._records.apply(Batch(puts=(put,)))
+            (record,) = self._records.apply(Step(puts=(put,)))
             self._server.remember_lease(self.session, record)
         held = msgspec.json.decode(record.value, type=LeaseDocument)
         if (held.session, held.holder) != (self.session, holder):

@@ -10,7 +10,6 @@ from functools import partial
 
 from txnframework.errors import VersionMismatch
 from txnframework.model import (
-    Batch,
     Expect,
     Expected,
     IndexedPage,
@@ -25,6 +24,7 @@ from txnframework.model import (
     PutSequential,
     Record,
     RecordPage,
+    Step,
 )
 from txnframework_memory._link import Link, RecordWatch, W, Watch, Watches
 
@@ -149,29 +149,29 @@ class Records:
         stored = self._stored.get(record_id(key))
         return stored.record if stored else None
 
-    def apply(self, batch: Batch) -> tuple[Record, ...]:
+    def apply(self, step: Step) -> tuple[Record, ...]:
         """
-        Apply every step of a batch; return the records that the puts wrote.
+        Write and delete the records of a step; return those that the puts wrote.
 
-        :raises VersionMismatch: a record is not as expected; no step was applied.
+        :raises VersionMismatch: a record is not as expected; nothing was written.
         """
-        self.require(batch)
+        self.require(step)
         changes: list[Change] = []
-        written = [self._put(put, changes) for put in batch.puts]
-        for delete in batch.deletes:
+        written = [self._put(put, changes) for put in step.puts]
+        for delete in step.deletes:
             self._remove(record_id(delete.key), changes)
         self.watches.notify(changes)
         return tuple(written)
 
-    def require(self, batch: Batch) -> None:
+    def require(self, step: Step) -> None:
         """
         Apply nothing.
 
         :raises VersionMismatch: ``apply`` would raise it.
         """
-        for step in (*batch.checks, *batch.puts, *batch.deletes):
-            if not isinstance(step, PutSequential):
-                self._check(step.key, step.expected)
+        for part in (*step.checks, *step.puts, *step.deletes):
+            if not isinstance(part, PutSequential):
+                self._check(part.key, part.expected)
 
     def require_vacant(self, entries: IndexRange) -> None:
         """
@@ -336,12 +336,12 @@ class Locks:
         """Return the end of a transaction that has locked everything, or None."""
         return self.everything
 
-    def of_batch(self, batch: Batch) -> asyncio.Event | None:
-        """Return the end of a transaction that has written a record of this batch, or None."""
+    def of_step(self, step: Step) -> asyncio.Event | None:
+        """Return the end of a transaction that has written a record of this step, or None."""
         if self.everything is not None or not self._records:
             return self.everything
-        keys = [check.key for check in batch.checks] + [delete.key for delete in batch.deletes]
-        keys += [put.key for put in batch.puts if isinstance(put, Put)]
+        keys = [check.key for check in step.checks] + [delete.key for delete in step.deletes]
+        keys += [put.key for put in step.puts if isinstance(put, Put)]
         return next((self._records[place] for place in map(record_id, keys) if place in self._records), None)
 
     def take_record(self, place: RecordID, end: asyncio.Event) -> None:
@@ -364,19 +364,3 @@ class Locks:
         if self.everything is end:
             self.everything = None
         end.set()
-
-
-def check_batch(batch: Batch) -> None:
-    """Raise ValueError for a batch that names two partitions without saying so, or one key twice."""
-    places: list[RecordID] = []
-    partitions: set[str] = set()
-    for step in (*batch.checks, *batch.puts, *batch.deletes):
-        key = step.prefix if isinstance(step, PutSequential) else step.key
-        partition = key.partition or key.path
-        partitions.add(partition)
-        if not isinstance(step, PutSequential):
-            places.append((key.path, partition))
-    if len(partitions) > 1 and not batch.across_partitions:
-        raise ValueError(f"a batch is of one partition, not of {sorted(partitions)}")
-    if len(set(places)) < len(places):
-        raise ValueError("a batch has at most one step for any one key")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txnframework.environment import Environment
-from txnframework.model import Batch, Delete, Record
+from txnframework.model import Delete, Record, Step
 from txnframework_memory._database import MemoryDatabase
 from txnframework_memory._ledgers import LedgerCollection
 from txnframework_memory._records import Locks, Records
@@ -45,7 +45,7 @@ class Server:
         """Remove the leases that a session still holds."""
         for lease in self._leases.pop(session, ()):
             if self._stands(lease):
-                self.records.apply(Batch(deletes=(Delete(lease.key, lease.version),)))
+                self.records.apply(Step(deletes=(Delete(lease.key, lease.version),)))
 
     def _stands(self, lease: Record) -> bool:
         record = self.records.get(lease.key)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from txnframework.interfaces import IColocatedStore, ILedgerStore, IMetadataStore
+from txnframework.interfaces import ILedgerStore, IMetadataStore
 from txnframework.model import Key
 from txnframework.testing import (
     CoCommitting,
@@ -145,6 +145,8 @@ class MemoryLedgerHarness(
     def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
         super().__init__(directory, environment)
         self.space = MemorySpace(self.environment)
+        # The records that were opened with ledgers, whose steps append to them.
+        self._records: dict[ILedgerStore, MemoryMetadataStore] = {}
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[ILedgerStore]:
@@ -162,11 +164,12 @@ class MemoryLedgerHarness(
             await ledgers.close()
 
     @asynccontextmanager
-    async def open_with_records(self) -> AsyncIterator[tuple[ILedgerStore, IColocatedStore]]:
+    async def open_with_records(self) -> AsyncIterator[tuple[ILedgerStore, IMetadataStore]]:
         """Open a client of the ledgers, and one of the records of the same space."""
         records = await self.space.open_metadata()
         try:
             async with self.open() as ledgers:
+                self._records[ledgers] = records
                 yield ledgers, records
         finally:
             await records.close()
@@ -180,11 +183,15 @@ class MemoryLedgerHarness(
         """Lose the next reply, then the connection."""
         assert isinstance(opened, MemoryLedgerStore)
         opened.cut()
+        if opened in self._records:
+            self._records[opened].cut()
 
     async def restore(self, opened: ILedgerStore) -> None:
         """Connect again."""
         assert isinstance(opened, MemoryLedgerStore)
         opened.restore()
+        if opened in self._records:
+            self._records[opened].restore()
 
     async def mislead(self, opened: ILedgerStore, target: Key | str) -> None:  # noqa: ARG002 - all are woken
         """Wake all watches: a watch here reports only entries that were appended."""

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import OutcomeUnknown, Unavailable, VersionMismatch
 from txnframework.interfaces import IDurableStore
-from txnframework.model import Batch, Expect, Key, KeyRange, Put, PutSequential
+from txnframework.model import Expect, Key, KeyRange, Put, PutSequential, Step
 from txnframework_nats._options import MetadataOptions
 from txnframework_nats.records._metadata_store import NatsMetadataStore, open_metadata_store
 from txnframework_nats.testing.servers.nats import Nats
@@ -84,8 +84,8 @@ def test_majority_lost(cluster: Nats) -> None:
 
     async def main() -> None:
         store = await open_store(cluster)
-        writes = [Batch(puts=(PutSequential(Key("/op"), b"%d" % number),)) for number in range(20)]
-        keys = [(await store.apply(write))[0].key for write in writes]
+        writes = [Step(puts=(PutSequential(Key("/op"), b"%d" % number),)) for number in range(20)]
+        keys = [(await store.apply(write)).records[0].key for write in writes]
         patient = store.connection.options
         store.connection.options = replace(patient, connect_timeout_ms=1_500)
         for server in cluster.servers:

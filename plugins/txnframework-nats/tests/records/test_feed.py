@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from txnframework.errors import Closed, Unavailable
-from txnframework.model import Batch, Delete, Expect, IndexEntry, IndexRange, Key, KeyRange, Put
+from txnframework.model import Delete, Expect, IndexEntry, IndexRange, Key, KeyRange, Put, Step
 from txnframework.testing import VirtualEnvironment, run_ready
 from txnframework_nats._options import MetadataOptions
 from txnframework_nats.connection._connection import NatsConnection
@@ -162,7 +162,7 @@ def test_batches_are_seen_whole(url: str) -> None:
             for number in count():
                 if number >= 30 and len(seen) > 1:
                     return
-                await store.apply(Batch(puts=tuple(Put(key, b"%d" % number, Expect.ANY) for key in keys)))
+                await store.apply(Step(puts=tuple(Put(key, b"%d" % number, Expect.ANY) for key in keys)))
 
         writing = asyncio.create_task(write())
         while not writing.done():
@@ -171,7 +171,7 @@ def test_batches_are_seen_whole(url: str) -> None:
             assert len(found) in (0, len(keys))
             seen |= set(found)
         await writing
-        await store.apply(Batch(deletes=tuple(Delete(key, Expect.ANY) for key in keys)))
+        await store.apply(Step(deletes=tuple(Delete(key, Expect.ANY) for key in keys)))
         assert await values(other) == []
         await store.close()
         await other.close()

@@ -11,7 +11,7 @@ import pytest
 
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import OutcomeUnknown, VersionMismatch
-from txnframework.model import Batch, Check, Delete, Expect, Key, KeyRange, Put, PutSequential
+from txnframework.model import Check, Delete, Expect, Key, KeyRange, Put, PutSequential, Step
 from txnframework.testing.servers.proxy import Proxy
 from txnframework_nats._options import MetadataOptions
 from txnframework_nats.connection._connection import Message
@@ -30,14 +30,14 @@ WRITES: dict[str, tuple[Write, list[bytes]]] = {
     "change": (lambda store, version: store.put(Put(A, b"new", version)), [b"new"]),
     "any": (lambda store, _: store.put(Put(A, b"new", Expect.ANY)), [b"new"]),
     "delete": (lambda store, version: store.delete(A, version), []),
-    "sequential": (lambda store, _: store.apply(Batch(puts=(PutSequential(A, b"new"),))), [b"old", b"new"]),
+    "sequential": (lambda store, _: store.apply(Step(puts=(PutSequential(A, b"new"),))), [b"old", b"new"]),
     "checked": (
-        lambda store, version: store.apply(Batch((Check(A, version),), (PutSequential(A, b"new"),))),
+        lambda store, version: store.apply(Step((Check(A, version),), (PutSequential(A, b"new"),))),
         [b"old", b"new"],
     ),
     "batch": (
         lambda store, version: store.apply(
-            Batch(puts=(Put(B, b"new", Expect.ABSENT), PutSequential(A, b"new")), deletes=(Delete(A, version),))
+            Step(puts=(Put(B, b"new", Expect.ABSENT), PutSequential(A, b"new")), deletes=(Delete(A, version),))
         ),
         [b"new", b"new"],
     ),
@@ -162,13 +162,13 @@ def test_numbers_after_a_skip_whose_reply_was_lost(url: str) -> None:
 
     async def main() -> None:
         async with opened_through_proxy(url) as (store, proxy):
-            await store.apply(Batch(puts=(PutSequential(A, b"before"),)))
+            await store.apply(Step(puts=(PutSequential(A, b"before"),)))
             far = await store.last_number() + 1_000_000
             proxy.losing = "reply"
             with pytest.raises(OutcomeUnknown):
                 await store.skip_numbers(far)
             assert proxy.lost == 1
-            given = (await store.apply(Batch(puts=(PutSequential(A, b"after"),))))[0].key
+            given = (await store.apply(Step(puts=(PutSequential(A, b"after"),)))).records[0].key
             assert int(given.path.rpartition("/")[2]) > far
 
     asyncio.run(main())

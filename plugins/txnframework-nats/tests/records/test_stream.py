@@ -12,7 +12,7 @@ import pytest
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import Closed, CorruptRecord, InvalidInput, TxnFrameworkError, UnknownFormat
 from txnframework.interfaces import IDurableStore
-from txnframework.model import Batch, Delete, Expect, Key, Put
+from txnframework.model import Delete, Expect, Key, Put, Step
 from txnframework_nats._options import ConnectionOptions, MetadataOptions, locate
 from txnframework_nats.connection._connection import Message, NatsConnection
 from txnframework_nats.records._layout import Layout
@@ -182,7 +182,7 @@ def test_too_large(url: str) -> None:
             await store.put(Put(Key("/a"), bytes(1 << 20), Expect.ABSENT))
         await store.put(Put(Key("/a"), bytes((1 << 20) - 5_000), Expect.ABSENT))
         with pytest.raises(InvalidInput, match="at most 1000 steps"):
-            await store.apply(Batch(deletes=tuple(Delete(Key(f"/{n}", "p"), 1) for n in range(1_001))))
+            await store.apply(Step(deletes=tuple(Delete(Key(f"/{n}", "p"), 1) for n in range(1_001))))
         await store.close()
 
     asyncio.run(main())

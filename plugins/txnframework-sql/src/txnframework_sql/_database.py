@@ -9,14 +9,10 @@ from txnframework.interfaces import IDatabaseTransaction
 from txnframework.model import (
     Append,
     Appended,
-    Batch,
+    Applied,
     Delete,
     EntryRange,
     IndexRange,
-    IntendedAppend,
-    IntendedAppended,
-    JointAppend,
-    JointAppended,
     Key,
     KeyRange,
     LedgerEntry,
@@ -24,6 +20,7 @@ from txnframework.model import (
     Put,
     Record,
     RecordPage,
+    Step,
     Tail,
 )
 from txnframework.model.diagnoses import Diagnosis
@@ -49,11 +46,11 @@ class Records(Protocol):
     async def put(self, write: Put) -> int:
         """Write a record and its index entries; return its new version."""
 
-    async def delete(self, step: Delete) -> None:
+    async def delete(self, part: Delete) -> None:
         """Delete a record and its index entries."""
 
-    async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        """Apply all steps of a checked batch, or none."""
+    async def apply(self, step: Step) -> tuple[Record, ...]:
+        """Make a valid step of records; return what its puts wrote."""
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""
@@ -73,14 +70,12 @@ class Entries(Protocol):
     ) -> tuple[Appended, ...]:
         """Append durably, in order, adjacent, to ledger ``ledger_id`` only."""
 
-    async def append_intended(self, managed: LedgerRef, request: IntendedAppend, now_ms: int) -> IntendedAppended:
-        """Write a write operation and append its entries, all or nothing; see IColocatedLedger."""
+    async def apply(self, step: Step, now_ms: int, transaction: Any = None) -> Applied:
+        """
+        Make a valid step with appends to these ledgers, or with vacant ranges; see IMetadataStore.
 
-    async def append_jointly(self, request: JointAppend, now_ms: int) -> JointAppended:
-        """Append entries to several ledgers and apply a checked batch, all or nothing; see IColocatedLedgerStore."""
-
-    async def append_with(self, transaction: Any, request: JointAppend, now_ms: int) -> JointAppended:
-        """As ``append_jointly``, in a transaction of an application that ``Joins`` has joined."""
+        :param transaction: one of an application that ``Joins`` has joined; the step becomes the last part of it.
+        """
 
     async def tail(self, managed: LedgerRef) -> Tail:
         """Return last confirmed position, open ledger and sealed flag, read at one moment."""
@@ -105,9 +100,9 @@ class EntrySteps:
         """Append durably, in order, adjacent, to ledger ``ledger_id`` only."""
         return await self._executor.write(lambda: appends.append(managed, entries, ledger_id, now_ms, self._options))
 
-    async def append_intended(self, managed: LedgerRef, request: IntendedAppend, now_ms: int) -> IntendedAppended:
-        """Write a write operation and append its entries, all or nothing; see IColocatedLedger."""
-        return await self._executor.write(lambda: appends.append_intended(managed, request, now_ms, self._options))
+    async def append_intended(self, managed: LedgerRef, step: Step, now_ms: int) -> Applied:
+        """Make a step with an intent; see IMetadataStore."""
+        return await self._executor.write(lambda: appends.append_intended(managed, step, now_ms, self._options))
 
     async def tail(self, managed: LedgerRef) -> Tail:
         """Return last confirmed position, open ledger and sealed flag, read at one moment."""

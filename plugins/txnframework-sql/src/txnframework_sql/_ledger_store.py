@@ -10,10 +10,7 @@ from zope.interface import implementer
 from txnframework.environment import Environment
 from txnframework.errors import Closed
 from txnframework.interfaces import (
-    IColocatedLedger,
-    IColocatedLedgerStore,
     ICopyableLedgerStore,
-    IDatabaseTransaction,
     ILedgerStore,
     IManagedLedger,
     IRestorable,
@@ -24,10 +21,6 @@ from txnframework.model import (
     Appended,
     Branch,
     EntryRange,
-    IntendedAppend,
-    IntendedAppended,
-    JointAppend,
-    JointAppended,
     LedgerEntry,
     LedgerShape,
     LedgerSummary,
@@ -47,9 +40,8 @@ from txnframework_sql._watch import Watch, Watches
 from txnframework_sql.sqlite import Kind, SqliteConnection
 from txnframework_sql.steps import appends, ledgers, reads, retention, store_copy
 from txnframework_sql.steps.identities import known_ledger_identity, ledger_identity, take_ledger_identity
-from txnframework_sql.steps.joint_appends import ledger_of
+from txnframework_sql.steps.joint_appends import LedgerReference
 from txnframework_sql.steps.ledgers import LedgerRef
-from txnframework_sql.steps.record_writes import check_batch
 from txnframework_sql.steps.statements import LedgerChange, Steps
 
 T = TypeVar("T")
@@ -58,7 +50,7 @@ T = TypeVar("T")
 _PRODUCERS_A_TRIM = 100
 
 
-@implementer(IColocatedLedger)
+@implementer(IManagedLedger)
 class SqlManagedLedger:
     """A handle of a managed ledger; any number of handles in any number of processes may append and read."""
 
@@ -73,7 +65,7 @@ class SqlManagedLedger:
     ) -> None:
         self.name = managed.name
         self.location: object = executor.location
-        self.reference: object = managed
+        self.reference: object = LedgerReference(managed, entries)
         self._executor = executor
         self._entries = entries
         self._watches = watches
@@ -91,12 +83,6 @@ class SqlManagedLedger:
         now_ms = self._environment.now_ms()
         self._require_open()
         return await self._entries.append(self.managed, entries, ledger_id, now_ms)
-
-    async def append_intended(self, request: IntendedAppend) -> IntendedAppended:
-        """Write a write operation and append its entries, in one step."""
-        now_ms = self._environment.now_ms()
-        self._require_open()
-        return await self._entries.append_intended(self.managed, request, now_ms)
 
     async def find_sequence(self, producer: str, sequence: int) -> Appended | None:
         """Return the valid copy of this sequence, or None."""
@@ -217,7 +203,7 @@ class SqlManagedLedger:
             raise Closed(f"ledger {self.name} was closed")
 
 
-@implementer(IColocatedLedgerStore, ICopyableLedgerStore, IRestorable)
+@implementer(ICopyableLedgerStore, IRestorable)
 class SqlLedgerStore:
     """Managed ledgers in a SQL database that several processes use at the same time; confirmed writes are on disk."""
 
@@ -238,17 +224,6 @@ class SqlLedgerStore:
     async def open(self, name: str) -> IManagedLedger:
         """Open the managed ledger, or raise LedgerNotFound."""
         return self._handle(await self.database.read(lambda: ledgers.find(name)))
-
-    async def append_jointly(
-        self, request: JointAppend, transaction: IDatabaseTransaction | None = None
-    ) -> JointAppended:
-        """Append entries to several ledgers and apply a batch, in one step."""
-        if len({ledger_of(one.ledger).id for one in request.appends}) < len(request.appends):
-            raise ValueError("a joint append has the entries of one ledger in one place")
-        check_batch(request.batch)
-        if transaction is not None:
-            return await self._entries.append_with(transaction, request, self._environment.now_ms())
-        return await self._entries.append_jointly(request, self._environment.now_ms())
 
     async def delete(self, name: str, upto_ledger_id: int | None) -> None:
         """Delete the managed ledger with its data, unless it is a later one; an absent one succeeds."""

@@ -8,7 +8,6 @@ from txnframework.environment import Environment
 from txnframework.errors import InvalidInput
 from txnframework.interfaces import (
     ICoCommitStore,
-    IColocatedStore,
     ICopyableMetadataStore,
     IDatabaseTransaction,
     IDiagnosable,
@@ -21,7 +20,7 @@ from txnframework.interfaces import (
     IWatch,
 )
 from txnframework.model import (
-    Batch,
+    Applied,
     Delete,
     Expected,
     IndexedPage,
@@ -30,19 +29,28 @@ from txnframework.model import (
     Key,
     KeyRange,
     Put,
+    Reach,
     Record,
     RecordPage,
+    Step,
+    require_valid,
 )
 from txnframework.model.diagnoses import Diagnosis
 from txnframework.plugin import Provider, StoreContext
 from txnframework_sql._backends import check_url, is_postgresql, open_database
-from txnframework_sql._database import Database
-from txnframework_sql._options import MetadataOptions, for_postgresql, for_sqlite, with_defaults
+from txnframework_sql._database import Database, Entries
+from txnframework_sql._options import (
+    MetadataOptions,
+    for_postgresql,
+    for_sqlite,
+    ledger_options_of,
+    with_defaults,
+)
 from txnframework_sql._watch import Watches
 from txnframework_sql.sqlite import Kind, SqliteConnection
 from txnframework_sql.steps.identities import identity, take_identity
+from txnframework_sql.steps.joint_appends import operations_of
 from txnframework_sql.steps.leases import Clock, end_lease
-from txnframework_sql.steps.record_writes import check_batch
 from txnframework_sql.steps.records import scan_indexed
 from txnframework_sql.steps.statements import new_number, skip_numbers
 from txnframework_sql.steps.store_copy import scan_lines
@@ -52,9 +60,7 @@ _NUMBER_MAX = 2**62
 _AFTER_LEASES = "/lease0"
 
 
-@implementer(
-    IColocatedStore, ICoCommitStore, ICopyableMetadataStore, IDiagnosable, ISharedStore, IDurableStore, IRestorable
-)
+@implementer(ICoCommitStore, ICopyableMetadataStore, IDiagnosable, ISharedStore, IDurableStore, IRestorable)
 class SqlMetadataStore:
     """
     Records in a SQL database that several processes use at the same time.
@@ -74,9 +80,13 @@ class SqlMetadataStore:
         self.identity = identity
         self.session = f"session-{environment.random_bits(64):016x}"
         self.database = database
+        self.reach = Reach.DATABASE
         self.location: object = database.location
+        self._environment = environment
         self._watches = Watches(database, lambda watches: database.wake_ups(watches, environment))
         self._records = database.records(options)
+        # For steps without appends; those of a ledger bring their own.
+        self._entries = database.entries(ledger_options_of(options))
         self._joins = database.joins(environment, options)
         self._leases = database.lease_session(
             environment, self.session, options.session_ttl_ms, clock or database.clock(environment)
@@ -94,10 +104,13 @@ class SqlMetadataStore:
         """Delete a record and its index entries."""
         await self._records.delete(Delete(key, expected))
 
-    async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        """Apply all steps of the batch, or none."""
-        check_batch(batch)
-        return await self._records.apply(batch)
+    async def apply(self, step: Step, transaction: IDatabaseTransaction | None = None) -> Applied:
+        """Make a step, perhaps as the last part of the application's transaction."""
+        require_valid(step, self.reach)
+        if transaction is None and step.is_of_records:
+            return Applied(await self._records.apply(step))
+        entries: Entries = operations_of(step.appends[0].ledger) if step.appends else self._entries
+        return await entries.apply(step, self._environment.now_ms(), transaction)
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""
@@ -171,6 +184,7 @@ class SqlMetadataStore:
             await self._watches.close()
             await self._leases.close()
             await self._records.close()
+            await self._entries.close()
         finally:
             await self.database.close()
 

@@ -194,6 +194,11 @@ def with_defaults(given: object, kind: type[T]) -> T:
     return msgspec.convert(given or {}, kind, from_attributes=True)
 
 
+def ledger_options_of(options: MetadataOptions) -> LedgerOptions:
+    """Return the options of a ledger store that is opened like a metadata store."""
+    return LedgerOptions(**{name: getattr(options, name) for name in DatabaseOptions.__struct_fields__})
+
+
 def _without(kind: type[DatabaseOptions], names: set[str]) -> type[msgspec.Struct]:
     fields = [
         (field.name, field.type, field.default) for field in msgspec.structs.fields(kind) if field.name not in names

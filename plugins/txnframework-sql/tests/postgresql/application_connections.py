@@ -17,8 +17,6 @@ from sqlalchemy.orm import Session
 
 from txnframework.interfaces import (
     ICoCommitStore,
-    IColocatedLedger,
-    IColocatedLedgerStore,
     IDatabaseTransaction,
     ILedgerStore,
     IManagedLedger,
@@ -26,15 +24,14 @@ from txnframework.interfaces import (
 from txnframework.model import (
     EARLIEST,
     Append,
-    Batch,
     EntryRange,
     Expect,
     IndexEntry,
-    JointAppend,
     Key,
     LedgerAppend,
     Limit,
     Put,
+    Step,
 )
 
 
@@ -98,11 +95,9 @@ class Application:
             return await joined.put(put)
         if self.way is Way.PUT_BY_STEPS:
             return await joined.put(Put(put.key, put.value, Expect.ANY, put.indexes))
-        ledgers = IColocatedLedgerStore(self._ledgers)
-        ledger = IColocatedLedger(await self._ledger())
-        appends = (LedgerAppend(ledger.reference, (Append(b"message"),)),)
-        done = await ledgers.append_jointly(JointAppend(appends, Batch(puts=(put,))), joined)
-        return done.records[0].version
+        ledger = await self._ledger()
+        step = Step(puts=(put,), appends=(LedgerAppend(ledger.reference, (Append(b"message"),)),))
+        return (await self.store.apply(step, joined)).records[0].version
 
     async def join_and_end(self, given: object, version: int | Expect) -> None:
         """Join, which must fail, except before a step, which may be what fails."""

@@ -7,22 +7,30 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from txnframework.interfaces import IColocatedLedger, IColocatedStore, ILedgerStore
+from msgspec.structs import replace
+
+from txnframework.interfaces import ILedgerStore, IManagedLedger, IMetadataStore
 from txnframework.model import (
     EARLIEST,
     Append,
+    Appended,
+    Applied,
     Check,
     EntryRange,
     Expect,
     IndexEntry,
     IndexRange,
-    IntendedAppend,
+    Intent,
     Key,
+    LedgerAppend,
     Limit,
     Put,
+    Reach,
     Record,
+    Step,
+    require_valid,
 )
-from txnframework.model.records import WriteOperation
+from txnframework.model.records import WriteOperation, decode
 
 if TYPE_CHECKING:
     from conftest import Ledgers
@@ -40,28 +48,46 @@ def prefix_of(txn: int) -> Key:
 
 
 def request(
-    txn: int, version: int, ledger: IColocatedLedger, *entries: Append, indexes: Sequence[IndexEntry] = ()
-) -> IntendedAppend:
+    txn: int, version: int, ledger: IManagedLedger, *entries: Append, indexes: Sequence[IndexEntry] = ()
+) -> Step:
     """Return the first append of a transaction to a ledger."""
     operation = WriteOperation(branch=0, segment=ledger.name, ledger=0, after=str(EARLIEST))
     found = (IndexEntry("by-segment", ledger.name.encode()), *indexes)
-    return IntendedAppend(entries or (Append(b"x"),), Check(header_key(txn), version), prefix_of(txn), found, operation)
+    append = LedgerAppend(ledger.reference, entries or (Append(b"x"),), Intent(prefix_of(txn), found, operation))
+    return Step(checks=(Check(header_key(txn), version),), appends=(append,))
+
+
+class Announced(NamedTuple):
+    """What a step with an intent has written."""
+
+    appended: tuple[Appended, ...]
+    record: Record
+    operation: WriteOperation
+
+
+async def announce(ledger: IManagedLedger, step: Step) -> Announced:
+    """Make a step with an intent, by the connections of this handle's store."""
+    (append,) = step.appends
+    reference: Any = ledger.reference
+    require_valid(step, Reach.DATABASE)
+    done: Applied = await reference.operations.apply(replace(step, appends=(replace(append, ledger=reference),)), 0)
+    (record,), (appended,) = done.records, done.appended
+    return Announced(appended, record, decode(WriteOperation, record))
 
 
 class Both(NamedTuple):
     """A client of ledgers and records."""
 
     store: ILedgerStore
-    records: IColocatedStore
+    records: IMetadataStore
 
     async def begin(self, *txns: int) -> list[int]:
         """Write the headers of transactions; return their versions."""
         puts = (self.records.put(Put(header_key(txn), b"open", Expect.ABSENT)) for txn in txns)
         return list(await asyncio.gather(*puts))
 
-    async def create(self, *names: str) -> list[IColocatedLedger]:
-        ledgers = [await self.store.create(name) for name in names]
-        return [ledger for ledger in ledgers if IColocatedLedger.providedBy(ledger)]
+    async def create(self, *names: str) -> list[IManagedLedger]:
+        return [await self.store.create(name) for name in names]
 
     async def operations(self) -> list[Record]:
         return [*(await self.records.scan_index(EVERYTHING, 10_000)).records]
@@ -74,11 +100,10 @@ async def opened(ledgers: Ledgers, *, is_shared: bool = False, **options: Any) -
         ledgers.opened(share_connection=is_shared, **options) as store,
         ledgers.records(share_connection=is_shared) as records,
     ):
-        assert IColocatedStore.providedBy(records)
         yield Both(store, records)
 
 
-async def entries_of(ledger: IColocatedLedger) -> list[bytes]:
+async def entries_of(ledger: IManagedLedger) -> list[bytes]:
     tail = await ledger.tail()
     return [one.data for one in await ledger.read(EntryRange(EARLIEST, tail.last_confirmed), ALL)]
 

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from txnframework.environment import SystemEnvironment
-from txnframework.model import Append, Batch, Expect, Key, Put, PutSequential
+from txnframework.model import Append, Expect, Key, Put, PutSequential, Step
 from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
 from txnframework_sql.testing.servers import databases
 from txnframework_sql.testing.servers.databases import clean_database, fresh_database, give_back, run, take_database
@@ -29,7 +29,7 @@ async def used(url: str) -> str:
     store = await open_metadata_store(url, environment, MetadataOptions())
     ledgers = await open_ledger_store(url, environment, LedgerOptions(), store.identity)
     await store.put(Put(Key("/a"), b"one", Expect.ABSENT))
-    await store.apply(Batch(puts=(PutSequential(Key("/b/"), b"two"),)))
+    await store.apply(Step(puts=(PutSequential(Key("/b/"), b"two"),)))
     await store.acquire_lease("mine", "me")
     await (await ledgers.create("one")).append((Append(b"one"),), None)
     await ledgers.close()

@@ -17,8 +17,7 @@ from click.testing import CliRunner
 from one_step import shop
 
 from txnframework.errors import InvalidInput
-from txnframework.interfaces import IColocatedLedger
-from txnframework.model import Append, Check, Expect, IndexEntry, IntendedAppend, Key, Put
+from txnframework.model import Append, Check, Expect, IndexEntry, Intent, Key, LedgerAppend, Put, Step
 from txnframework.model.records import WriteOperation
 from txnframework_sql.command import sql
 
@@ -67,10 +66,9 @@ def test_what_is_granted_is_enough(stores: Stores) -> None:
                 await ledger.append((Append(b"data"),), None)
                 header = Check(Key("/a"), await store.put(Put(Key("/a"), b"2", Expect.ANY)))
                 intent = WriteOperation(branch=0, segment="segment", ledger=0, after="0:0")
-                assert IColocatedLedger.providedBy(ledger)
-                await ledger.append_intended(
-                    IntendedAppend((Append(b"more"),), header, Key("/b"), (IndexEntry("by", b"k"),), intent)
-                )
+                announced = Intent(Key("/b"), (IndexEntry("by", b"k"),), intent)
+                append = LedgerAppend(ledger.reference, (Append(b"more"),), announced)
+                await store.apply(Step(checks=(header,), appends=(append,)))
                 await ledger.close()
                 await ledgers.delete("segment", None)
 

@@ -12,7 +12,7 @@ import pytest
 
 from txnframework.errors import VersionMismatch
 from txnframework.interfaces import IMetadataStore
-from txnframework.model import Batch, Check, Delete, Expect, IndexEntry, Key, Put
+from txnframework.model import Check, Delete, Expect, IndexEntry, Key, Put, Step
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -51,9 +51,9 @@ def steps(store: IMetadataStore, name: str) -> list[Awaitable[Any]]:
     any_ = Check(OTHER, Expect.ANY)
     return [
         store.put(Put(KEY, b"", Expect.ANY, entry(f"{name} put"))),
-        store.apply(Batch((any_,), (Put(KEY, b"", Expect.ANY, entry(f"{name} batch")),))),
+        store.apply(Step((any_,), (Put(KEY, b"", Expect.ANY, entry(f"{name} batch")),))),
         store.put(Put(KEY, b"", Expect.ABSENT, entry(f"{name} first"))),
-        store.apply(Batch((), (Put(KEY, b"", Expect.ANY), Put(OTHER, b"", Expect.ANY, entry(f"{name} other"))))),
+        store.apply(Step((), (Put(KEY, b"", Expect.ANY), Put(OTHER, b"", Expect.ANY, entry(f"{name} other"))))),
     ]
 
 
@@ -84,14 +84,14 @@ def test_replaced_and_removed(stores: Stores) -> None:
 
     async def test() -> None:
         async with stores.metadata() as store:
-            for put in (store.put, lambda put: store.apply(Batch((), (put,)))):
+            for put in (store.put, lambda put: store.apply(Step((), (put,)))):
                 for indexes, count in ((entry("1"), 2), (entry("2"), 2), (entry("2")[:1], 1), ((), 0), (entry("3"), 2)):
                     await put(Put(KEY, b"", Expect.ANY, indexes))
                     assert await require_in_step(stores) == count
                 await store.delete(KEY, Expect.ANY)
                 assert await require_in_step(stores) == 0
             await store.put(Put(KEY, b"", Expect.ANY, entry("4")))
-            await store.apply(Batch((Check(OTHER, Expect.ABSENT),), (), (Delete(KEY, Expect.ANY),)))
+            await store.apply(Step((Check(OTHER, Expect.ABSENT),), (), (Delete(KEY, Expect.ANY),)))
             assert await require_in_step(stores) == 0
 
     stores.run(test)

@@ -13,7 +13,7 @@ import pytest
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import LeaseHeld
 from txnframework.interfaces import ILease, IMetadataStore
-from txnframework.model import Append, Batch, Expect, Key, Put
+from txnframework.model import Append, Expect, Key, Put, Step
 from txnframework.testing.servers.proxy import Proxy, Side, Tap
 from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
 from txnframework_sql.postgresql._connection import Connection
@@ -125,7 +125,7 @@ def test_kept_while_every_append_waits(stores: Stores) -> None:
 async def fill_the_pool(store: IMetadataStore, _: asyncpg.Connection[asyncpg.Record]) -> list[asyncio.Task[object]]:
     """Start more writes than there are connections."""
     puts = [Put(Key(f"/{number}", f"{number}"), b"", Expect.ANY) for number in range(8)]
-    return [asyncio.create_task(store.apply(Batch((put,)))) for put in puts]
+    return [asyncio.create_task(store.apply(Step((put,)))) for put in puts]
 
 
 async def acquire_another(store: IMetadataStore, _: asyncpg.Connection[asyncpg.Record]) -> list[asyncio.Task[object]]:

@@ -10,7 +10,7 @@ import pytest
 
 from txnframework.errors import InvalidInput, Unavailable
 from txnframework.interfaces import IMetadataStore
-from txnframework.model import Append, Batch, EntryRange, Expect, IndexEntry, Key, Limit, Position, Put, PutSequential
+from txnframework.model import Append, EntryRange, Expect, IndexEntry, Key, Limit, Position, Put, PutSequential, Step
 from txnframework_sql.postgresql._schema import (
     APPEND_ENTRIES,
     APPEND_JOINTLY,
@@ -68,7 +68,7 @@ async def use(stores: Stores, url: str) -> None:
         key = Key("/a")
         version = await store.put(Put(key, b"1", Expect.ABSENT, (IndexEntry("by", b"k"),)))
         await store.put(Put(key, b"2", version))
-        await store.apply(Batch(puts=(PutSequential(Key("/b"), b"1"),)))
+        await store.apply(Step(puts=(PutSequential(Key("/b"), b"1"),)))
         await (await store.acquire_lease("mine", "me")).release()
         ledger = await ledgers.create("one")
         await ledger.append((Append(b"x"),), None)
@@ -156,7 +156,7 @@ def test_an_overload_that_comes_later(stores: Stores, logins: dict[str, str]) ->
                 ),
             )
             await reconnect(stores, store)
-            await store.apply(Batch(puts=(PutSequential(Key("/b"), b"1"),)))
+            await store.apply(Step(puts=(PutSequential(Key("/b"), b"1"),)))
             await ledger.append((Append(b"x"),), None)
             end = (await ledger.tail()).last_confirmed
             assert len(await ledger.read(EntryRange(Position(-1, -1), end), Limit(9, 99))) == 1

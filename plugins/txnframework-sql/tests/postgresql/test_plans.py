@@ -10,29 +10,27 @@ import asyncpg
 import pytest
 
 from txnframework.interfaces import (
-    IColocatedLedger,
-    IColocatedLedgerStore,
     ILedgerStore,
+    IManagedLedger,
     IMetadataStore,
 )
 from txnframework.model import (
     EARLIEST,
     Append,
-    Batch,
     Check,
     Delete,
     EntryRange,
     Expect,
     IndexEntry,
     IndexRange,
-    IntendedAppend,
-    JointAppend,
+    Intent,
     Key,
     KeyRange,
     LedgerAppend,
     Limit,
     ProducerSequence,
     Put,
+    Step,
 )
 from txnframework.model.records import WriteOperation
 
@@ -69,12 +67,11 @@ async def add_entries(ledgers: ILedgerStore, start: int, stop: int) -> None:
 async def use(store: IMetadataStore, ledgers: ILedgerStore, first: int) -> None:
     """Perform every frequent operation in the middle of the data; ``first``: the next sequence."""
     ledger = await ledgers.open("a")
-    assert IColocatedLedger.providedBy(ledger)
     for number in range(TIMES):
         keys = [Key(f"/{500 + number + place:06d}", "p") for place in range(4)]
         await asyncio.gather(*(store.get(key) for key in keys * 4))
         await asyncio.gather(*(store.put(Put(key, b"", Expect.ANY)) for key in keys * 4))
-        await store.apply(Batch((), tuple(Put(key, b"", Expect.ANY, (IndexEntry("j", b"k"),)) for key in keys)))
+        await store.apply(Step((), tuple(Put(key, b"", Expect.ANY, (IndexEntry("j", b"k"),)) for key in keys)))
         ranges = [KeyRange(key.path, "0", partition) for key in keys for partition in (None, "p")]
         await asyncio.gather(*(store.scan(range_, 3) for range_ in ranges * 2))
         await store.scan_index(IndexRange("i", b"%06d" % number, b"9"), 3)
@@ -84,26 +81,27 @@ async def use(store: IMetadataStore, ledgers: ILedgerStore, first: int) -> None:
         await ledger.read(EntryRange(EARLIEST, appended.position), Limit(3))
         header = Check(keys[0], await store.put(Put(keys[0], b"", Expect.ANY)))
         intent = WriteOperation(branch=0, segment="a", ledger=0, after="0:0")
-        request = IntendedAppend((Append(b"x"),), header, Key("/op", "p"), (IndexEntry("op", b"k"),), intent)
-        await asyncio.gather(*(ledger.append_intended(request) for _ in range(4)))
-        await append_jointly(ledgers, ledger, keys)
+        announced = Intent(Key("/op", "p"), (IndexEntry("op", b"k"),), intent)
+        step = Step(checks=(header,), appends=(LedgerAppend(ledger.reference, (Append(b"x"),), announced),))
+        await asyncio.gather(*(store.apply(step) for _ in range(4)))
+        await make_steps(store, ledger, keys)
 
 
-async def append_jointly(ledgers: ILedgerStore, ledger: IColocatedLedger, keys: Sequence[Key]) -> None:
+async def make_steps(store: IMetadataStore, ledger: IManagedLedger, keys: Sequence[Key]) -> None:
     """Append by statements for one call and for several, which create, replace, check and delete records."""
-    assert IColocatedLedgerStore.providedBy(ledgers)
     for together in (1, 3):
-        requests, made_keys = [], []
+        steps, made_keys = [], []
         for place in range(together):
             name = f"j{together}-{place}"
             made, index = Key(f"/made/{name}", "p"), (IndexEntry("j", name.encode()),)
             made_keys.append(made)
             puts = (Put(made, b"", Expect.ABSENT, index), Put(keys[place], b"", Expect.ANY, index))
-            batch = Batch((Check(keys[3], Expect.ANY),), puts)
-            requests.append(JointAppend((LedgerAppend(ledger.reference, (Append(name.encode()),)),), batch))
-        await asyncio.gather(*(ledgers.append_jointly(request) for request in requests))
-        gone = (JointAppend((), Batch(deletes=(Delete(made, Expect.ANY),))) for made in made_keys)
-        await asyncio.gather(*(ledgers.append_jointly(request) for request in gone))
+            append = LedgerAppend(ledger.reference, (Append(name.encode()),))
+            steps.append(Step((Check(keys[3], Expect.ANY),), puts, appends=(append,)))
+        await asyncio.gather(*(store.apply(step) for step in steps))
+        vacant = (IndexRange("none", b"", b"k"),)
+        gone = (Step(deletes=(Delete(made, Expect.ANY),), vacant=vacant) for made in made_keys)
+        await asyncio.gather(*(store.apply(step) for step in gone))
 
 
 async def figures(raw: asyncpg.Connection[asyncpg.Record]) -> dict[str, asyncpg.Record]:

@@ -12,7 +12,7 @@ import pytest
 
 from txnframework.errors import InvalidInput, OutcomeUnknown, VersionMismatch
 from txnframework.interfaces import IMetadataStore
-from txnframework.model import Batch, Check, Delete, Expect, IndexEntry, IndexRange, Key, KeyRange, Put, PutSequential
+from txnframework.model import Check, Delete, Expect, IndexEntry, IndexRange, Key, KeyRange, Put, PutSequential, Step
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -103,7 +103,7 @@ def test_checks_exclude(stores: Stores, expected: str, committed: bool) -> None:
                 await raw.execute(
                     "INSERT INTO records VALUES ('/absent', 't', nextval('txnframework_numbers'), NULL, '')"
                 )
-            batch = asyncio.create_task(store.apply(Batch((check,), (PutSequential(Key("/op", "t"), b""),))))
+            batch = asyncio.create_task(store.apply(Step((check,), (PutSequential(Key("/op", "t"), b""),))))
             await waiting_for_lock(raw)
             await (transaction.commit() if committed else transaction.rollback())
             if committed:
@@ -147,8 +147,8 @@ def test_batches_that_take_records_in_any_order(stores: Stores) -> None:
             for key in keys:
                 await one.put(Put(key, b"", Expect.ABSENT))
             for _ in range(10):
-                forth = Batch(puts=tuple(Put(key, b"", Expect.ANY) for key in keys))
-                back = Batch(
+                forth = Step(puts=tuple(Put(key, b"", Expect.ANY) for key in keys))
+                back = Step(
                     (Check(keys[-1], Expect.ANY),), tuple(Put(key, b"", Expect.ANY) for key in reversed(keys[:-1]))
                 )
                 await asyncio.gather(*(store.apply(batch) for store in (one, other) for batch in (forth, back)))
@@ -166,8 +166,8 @@ def test_records_made_in_opposite_orders(stores: Stores) -> None:
     each would by then have created the next record of the other.
     """
 
-    def puts(*paths: str) -> Batch:
-        return Batch((), tuple(Put(Key(path, "p"), path.encode(), Expect.ANY) for path in paths))
+    def puts(*paths: str) -> Step:
+        return Step((), tuple(Put(Key(path, "p"), path.encode(), Expect.ANY) for path in paths))
 
     async def test() -> None:
         async with stores.metadata(retries_max=0) as one, stores.metadata(retries_max=0) as other:
@@ -200,15 +200,15 @@ def test_what_was_only_locked_is_not_there(stores: Stores) -> None:
         async with stores.metadata() as store:
             a, b, c = (Key(path, "p") for path in ("/a", "/b", "/c"))
             with pytest.raises(VersionMismatch) as refused:
-                await store.apply(Batch((Check(a, Expect.ABSENT),), (Put(b, b"", Expect.ABSENT), Put(c, b"", 7))))
+                await store.apply(Step((Check(a, Expect.ABSENT),), (Put(b, b"", Expect.ABSENT), Put(c, b"", 7))))
             assert refused.value.actual is None
             assert await store.get(a) is await store.get(b) is None
             await store.put(Put(c, b"", Expect.ABSENT))
             batches = [
-                Batch((Check(a, Expect.ABSENT),), (Put(b, b"1", Expect.ABSENT),)),
-                Batch((), (Put(b, b"2", Expect.ABSENT), Put(a, b"2", Expect.ABSENT))),
-                Batch((), (Put(a, b"3", 7),)),
-                Batch((), (Put(a, b"4", Expect.ABSENT), Put(c, b"4", Expect.ANY))),
+                Step((Check(a, Expect.ABSENT),), (Put(b, b"1", Expect.ABSENT),)),
+                Step((), (Put(b, b"2", Expect.ABSENT), Put(a, b"2", Expect.ABSENT))),
+                Step((), (Put(a, b"3", 7),)),
+                Step((), (Put(a, b"4", Expect.ABSENT), Put(c, b"4", Expect.ANY))),
             ]
             answers = await asyncio.gather(*map(store.apply, batches), return_exceptions=True)
             mismatches = [isinstance(answer, VersionMismatch) for answer in answers]
@@ -239,7 +239,7 @@ def test_refused_batch_leaves_nothing(stores: Stores) -> None:
                 PutSequential(Key("/op", "t"), b""),
             )
             with pytest.raises(VersionMismatch):
-                await store.apply(Batch((Check(Key("/no", "t"), Expect.ABSENT),), puts, (Delete(last, 7),)))
+                await store.apply(Step((Check(Key("/no", "t"), Expect.ABSENT),), puts, (Delete(last, 7),)))
             assert [record.key for record in (await store.scan(KeyRange("/", "0"), 9)).records] == [KEY]
             assert [record.version for record in (await store.scan_index(ALL, 9)).records] == [version]
 
@@ -373,9 +373,9 @@ def test_steps_of_a_batch_wait(stores: Stores, kind: str) -> None:
     async def test() -> None:
         async with stores.metadata() as store, connected(stores) as raw:
             version = await store.put(Put(KEY, b"1", Expect.ABSENT))
-            changes: dict[str, Batch] = {
-                "put": Batch((), (Put(KEY, b"2", version), Put(Key("/b", "t"), b"", Expect.ANY))),
-                "delete": Batch((), (Put(Key("/b", "t"), b"", Expect.ANY),), (Delete(KEY, version),)),
+            changes: dict[str, Step] = {
+                "put": Step((), (Put(KEY, b"2", version), Put(Key("/b", "t"), b"", Expect.ANY))),
+                "delete": Step((), (Put(Key("/b", "t"), b"", Expect.ANY),), (Delete(KEY, version),)),
             }
             async with raw.transaction():
                 await raw.execute("UPDATE records SET version = nextval('txnframework_numbers'), value = 'theirs'")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from txnframework.errors import OutcomeUnknown, Unavailable, VersionMismatch
 from txnframework.interfaces import IManagedLedger, IMetadataStore
-from txnframework.model import Append, Batch, Expect, IndexEntry, Key, ProducerSequence, Put
+from txnframework.model import Append, Expect, IndexEntry, Key, ProducerSequence, Put, Step
 
 BY_WRITER = "by-writer"
 PARTITION = "pairs"
@@ -67,9 +67,9 @@ async def write_pairs(store: IMetadataStore, writer: str, told: Told) -> None:
         name = f"{writer}-{number:06d}"
         left, right = (Key(f"/{side}/{name}", PARTITION) for side in ("left", "right"))
         index = (IndexEntry(BY_WRITER, writer.encode()),)
-        batch = Batch(puts=tuple(Put(key, b"%d" % number, Expect.ABSENT, index) for key in (left, right)))
+        batch = Step(puts=tuple(Put(key, b"%d" % number, Expect.ABSENT, index) for key in (left, right)))
 
-        async def apply(batch: Batch = batch) -> None:
+        async def apply(batch: Step = batch) -> None:
             await store.apply(batch)
 
         is_in_doubt = False

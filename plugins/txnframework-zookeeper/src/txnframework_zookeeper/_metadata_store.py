@@ -17,7 +17,7 @@ from txnframework.interfaces import (
     IWatch,
 )
 from txnframework.model import (
-    Batch,
+    Applied,
     Delete,
     Expected,
     IndexedPage,
@@ -29,13 +29,15 @@ from txnframework.model import (
     Key,
     KeyRange,
     Put,
+    Reach,
     Record,
     RecordPage,
+    Step,
+    require_valid,
 )
 from txnframework_zookeeper._leases import LeaseNodes, Leases
 from txnframework_zookeeper._nodes import EmptyNodeCollector, NodeCache
 from txnframework_zookeeper._options import MetadataOptions, locate
-from txnframework_zookeeper._plans import check_batch
 from txnframework_zookeeper._reader import FoundRecord, Reader, value_in_node
 from txnframework_zookeeper._root import open_root, take_identity
 from txnframework_zookeeper._watches import Watches
@@ -58,6 +60,9 @@ class ZooKeeperMetadataStore:
     again. A caller that names a version from before the deletion is refused, with one exception. The exception: this
     client read the earlier record but not the later one, and both nodes were written equally often.
     """
+
+    reach = Reach.PARTITION
+    location: object = None
 
     def __init__(
         self,
@@ -89,17 +94,17 @@ class ZooKeeperMetadataStore:
 
     async def put(self, write: Put) -> int:
         """Write a record and its index entries; return its new version."""
-        (record,) = await self._writer.apply(Batch(puts=(write,)))
+        (record,) = await self._writer.apply(Step(puts=(write,)))
         return record.version
 
     async def delete(self, key: Key, expected: Expected) -> None:
         """Delete a record and its index entries."""
-        await self._writer.apply(Batch(deletes=(Delete(key, expected),)))
+        await self._writer.apply(Step(deletes=(Delete(key, expected),)))
 
-    async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        """Apply all steps of the batch, or none."""
-        check_batch(batch)
-        return await self._writer.apply(batch)
+    async def apply(self, step: Step) -> Applied:
+        """Make a step."""
+        require_valid(step, self.reach)
+        return Applied(await self._writer.apply(step))
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from txnframework.errors import VersionMismatch
-from txnframework.model import Batch, Check, Delete, Expect, Expected, Key, Put, PutSequential
+from txnframework.model import Check, Delete, Expect, Expected, Key, Put, PutSequential, Step
 from txnframework_zookeeper._nodes import NodeCache
 from txnframework_zookeeper.connection._requests import (
     CheckNode,
@@ -33,7 +33,7 @@ RecordStates = Mapping[str, RecordState | None]
 """The known state of records by node; None: the record does not exist."""
 
 
-class Step(msgspec.Struct, frozen=True, gc=False):
+class StepPart(msgspec.Struct, frozen=True, gc=False):
     """
     One step of a batch at its node; without ``put`` and ``removes`` it is a check.
 
@@ -59,39 +59,28 @@ class Step(msgspec.Struct, frozen=True, gc=False):
         return self.removes or self.put is not None
 
 
-def step_of(step: Check | Put | Delete, chunks: Chunks | None = None) -> Step:
+def part_of(part: Check | Put | Delete, chunks: Chunks | None = None) -> StepPart:
     """Return a step with its node; raise InvalidInput for a key that cannot be stored."""
-    put = step if isinstance(step, Put) else None
-    return Step(step.key, node_of(step.key), step.expected, put, isinstance(step, Delete), chunks=chunks)
+    put = part if isinstance(part, Put) else None
+    return StepPart(part.key, node_of(part.key), part.expected, put, isinstance(part, Delete), chunks=chunks)
 
 
-def sequential_step(write: PutSequential, number: str, chunks: Chunks | None = None) -> Step:
+def sequential_part(write: PutSequential, number: str, chunks: Chunks | None = None) -> StepPart:
     """Return the step that writes under this number."""
     key = Key(f"{write.prefix.path}/{number}", write.prefix.partition or write.prefix.path)
     put = Put(key, write.value, Expect.ABSENT, write.indexes)
-    return Step(key, node_of(key), Expect.ABSENT, put, is_sequential=True, chunks=chunks)
+    return StepPart(key, node_of(key), Expect.ABSENT, put, is_sequential=True, chunks=chunks)
 
 
-def check_batch(batch: Batch) -> None:
-    """Raise ValueError for a batch that names two partitions, or one key twice."""
-    steps = [step for step in (*batch.checks, *batch.puts, *batch.deletes) if not isinstance(step, PutSequential)]
-    prefixes = [put.prefix for put in batch.puts if isinstance(put, PutSequential)]
-    partitions = {key.partition or key.path for key in (*prefixes, *(step.key for step in steps))}
-    if len(partitions) > 1:
-        raise ValueError(f"a batch is of one partition, not of {sorted(partitions)}")
-    if len({step.key.path for step in steps}) < len(steps):
-        raise ValueError("a batch has at most one step for any one key")
-
-
-def require_expected(steps: Iterable[Step], states: RecordStates) -> None:
+def require_expected(parts: Iterable[StepPart], states: RecordStates) -> None:
     """Raise VersionMismatch for the first step whose record is not as expected, among those with a known state."""
-    for step in steps:
-        if step.node not in states or step.expected is Expect.ANY:
+    for part in parts:
+        if part.node not in states or part.expected is Expect.ANY:
             continue
-        state = states[step.node]
+        state = states[part.node]
         actual = None if state is None else state.version
-        if actual != (None if step.expected is Expect.ABSENT else step.expected):
-            raise VersionMismatch(step.key, actual)
+        if actual != (None if part.expected is Expect.ABSENT else part.expected):
+            raise VersionMismatch(part.key, actual)
 
 
 class Plan(msgspec.Struct, gc=False):
@@ -143,7 +132,7 @@ class Planner:
         self._cache = cache
         self._entries_max = entries_max
 
-    def plan(self, steps: Sequence[Step], states: RecordStates, token: str, orphans: set[str]) -> Plan:
+    def plan(self, parts: Sequence[StepPart], states: RecordStates, token: str, orphans: set[str]) -> Plan:
         """
         Return the multi that performs the steps if the records are still in the given state.
 
@@ -151,33 +140,33 @@ class Planner:
         :param orphans: entries to add that exist although their records do not name them; the multi takes them over.
         """
         plan = Plan(token, orphans=orphans)
-        is_alone = len(steps) == 1
-        for step in steps:
-            state = states.get(step.node)
-            if step.put is not None:
-                self._put(plan, step, step.put, state)
+        is_alone = len(parts) == 1
+        for part in parts:
+            state = states.get(part.node)
+            if part.put is not None:
+                self._put(plan, part, part.put, state)
             elif state is None:
                 # The record must be absent when the multi is applied. For a single step it is enough that the read
                 # found it absent.
-                if step.expected is Expect.ABSENT or (step.removes and not is_alone):
-                    self._require_absent(plan, step)
-            elif step.removes:
-                self._remove(plan, step, state)
-            elif step.expected is not Expect.ANY:
-                plan.checks.append(CheckNode(step.node, state.node_version))
-                if is_lease(step.key.path):
+                if part.expected is Expect.ABSENT or (part.removes and not is_alone):
+                    self._require_absent(plan, part)
+            elif part.removes:
+                self._remove(plan, part, state)
+            elif part.expected is not Expect.ANY:
+                plan.checks.append(CheckNode(part.node, state.node_version))
+                if is_lease(part.key.path):
                     # The next holder's node has the same version.
                     plan.checks.append(CheckNode(liveness_node(state.token)))
-                plan.records[step.node] = state
+                plan.records[part.node] = state
         self._end_private(plan)
         return plan
 
-    def _require_absent(self, plan: Plan, step: Step) -> None:
-        plan.parents[_parent(step.node)] = None
-        plan.changes += (CreateNode(step.node), DeleteNode(step.node))
-        plan.records[step.node] = None
+    def _require_absent(self, plan: Plan, part: StepPart) -> None:
+        plan.parents[_parent(part.node)] = None
+        plan.changes += (CreateNode(part.node), DeleteNode(part.node))
+        plan.records[part.node] = None
 
-    def _put(self, plan: Plan, step: Step, put: Put, state: RecordState | None) -> None:
+    def _put(self, plan: Plan, part: StepPart, put: Put, state: RecordState | None) -> None:
         path, mark = put.key.path, partition_mark(put.key.path, put.key.partition)
         before = {(index, key): depth for index, key, depth in state.entries} if state else {}
         wanted = dict.fromkeys([(entry.index, entry.key) for entry in put.indexes])
@@ -194,19 +183,19 @@ class Planner:
             [(*entry, before[entry] if entry in before else self._add(plan, *entry, path, mark)) for entry in wanted]
         )
         partition = put.key.partition if stores_partition(mark) else None
-        data = encode_node(put.value, partition, entries, plan.token, step.chunks)
-        if step.chunks is not None:
-            plan.changes += named(step.chunks)
+        data = encode_node(put.value, partition, entries, plan.token, part.chunks)
+        if part.chunks is not None:
+            plan.changes += named(part.chunks)
         self._end_chunks(plan, state)
         if state is None:
-            plan.parents[_parent(step.node)] = None
+            plan.parents[_parent(part.node)] = None
             # ZooKeeper returns the transaction number of a multi for its writes, and not for its creations.
-            plan.changes += (CreateNode(step.node), SetNode(step.node, data, 0))
-            plan.records[step.node] = RecordState(0, 1, entries, plan.token, step.chunks)
+            plan.changes += (CreateNode(part.node), SetNode(part.node, data, 0))
+            plan.records[part.node] = RecordState(0, 1, entries, plan.token, part.chunks)
         else:
-            plan.changes.append(SetNode(step.node, data, state.node_version))
-            plan.records[step.node] = RecordState(0, state.node_version + 1, entries, plan.token, step.chunks)
-        plan.before[step.node] = state
+            plan.changes.append(SetNode(part.node, data, state.node_version))
+            plan.records[part.node] = RecordState(0, state.node_version + 1, entries, plan.token, part.chunks)
+        plan.before[part.node] = state
 
     def _add(self, plan: Plan, index: str, key: bytes, path: str, mark: str) -> int:
         """Add an entry, no deeper than needed to keep its parent nodes small; return its depth."""
@@ -224,16 +213,16 @@ class Planner:
         plan.made.append(place)
         return depth
 
-    def _remove(self, plan: Plan, step: Step, state: RecordState) -> None:
-        path, mark = step.key.path, partition_mark(step.key.path, step.key.partition)
+    def _remove(self, plan: Plan, part: StepPart, state: RecordState) -> None:
+        path, mark = part.key.path, partition_mark(part.key.path, part.key.partition)
         for index, key, depth in state.entries:
             place = _existing_entry(index, key, path, mark, depth)
             plan.changes.append(DeleteNode(place.path))
             plan.removed.append(place)
         self._end_chunks(plan, state)
-        plan.changes.append(DeleteNode(step.node, state.node_version))
-        plan.records[step.node] = None
-        plan.before[step.node] = state
+        plan.changes.append(DeleteNode(part.node, state.node_version))
+        plan.records[part.node] = None
+        plan.before[part.node] = state
 
     def _end_chunks(self, plan: Plan, state: RecordState | None) -> None:
         if state is not None and state.chunks is not None:
@@ -302,6 +291,13 @@ def _parent(node: str) -> str:
 
 
 __all__ = [
-    "Entries", "Plan", "Planner", "RecordStates", "Step", "check_batch", "note_applied", "require_expected",
-    "sequential_step", "step_of",
+    "Entries",
+    "Plan",
+    "Planner",
+    "RecordStates",
+    "Step",
+    "note_applied",
+    "part_of",
+    "require_expected",
+    "sequential_part",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from txnframework.errors import InvalidInput, OutcomeUnknown, TxnFrameworkError, Unavailable, VersionMismatch
-from txnframework.model import Batch, Expect, Key, Put, PutSequential, Record
+from txnframework.model import Expect, Key, Put, PutSequential, Record, Step
 from txnframework_zookeeper._chunk_writer import ChunkWriter
 from txnframework_zookeeper._nodes import OP_BYTES, EmptyNodeCollector, NodeCache, create_surplus_parents
 from txnframework_zookeeper._options import VALUES_TOGETHER_BYTES_MAX, MetadataOptions
@@ -22,11 +22,11 @@ from txnframework_zookeeper._plans import (
     Plan,
     Planner,
     RecordStates,
-    Step,
+    StepPart,
     note_applied,
+    part_of,
     require_expected,
-    sequential_step,
-    step_of,
+    sequential_part,
 )
 from txnframework_zookeeper._root import SequenceNumbers
 from txnframework_zookeeper.connection._client import ZooKeeperClient
@@ -36,7 +36,7 @@ from txnframework_zookeeper.tree._records import Chunks, RecordState, decode_nod
 
 
 async def resolve_outcome(
-    zookeeper: ZooKeeperClient, plan: Plan, steps: Sequence[Step], last_zxid: int, lost: OutcomeUnknown
+    zookeeper: ZooKeeperClient, plan: Plan, parts: Sequence[StepPart], last_zxid: int, lost: OutcomeUnknown
 ) -> int | None:
     """
     Return the transaction number of the multi; None: it was not applied, or changes nothing.
@@ -47,7 +47,7 @@ async def resolve_outcome(
     :param last_zxid: the last transaction that this client had seen before it sent the multi.
     :raises OutcomeUnknown: reading does not show the outcome; the error is ``lost``.
     """
-    if not any(step.writes for step in steps):
+    if not any(part.writes for part in parts):
         return None
     try:
         found = await asyncio.gather(*map(zookeeper.get, plan.before))
@@ -61,7 +61,7 @@ async def resolve_outcome(
                 return None
     except TxnFrameworkError as error:
         raise lost from error
-    if len(steps) == 1 and steps[0].removes and steps[0].expected is Expect.ANY and found == [None]:
+    if len(parts) == 1 and parts[0].removes and parts[0].expected is Expect.ANY and found == [None]:
         return last_zxid
     raise lost
 
@@ -114,7 +114,7 @@ class Writer:
         self._empty_nodes = empty_nodes
         self._attempts_max = options.attempts_max
 
-    async def apply(self, batch: Batch) -> tuple[Record, ...]:
+    async def apply(self, step: Step) -> tuple[Record, ...]:
         """
         Apply all steps, or none; return the records that the puts wrote.
 
@@ -126,9 +126,9 @@ class Writer:
         self._chunk_writer.start_due()
         staged: dict[int, Chunks] = {}
         try:
-            for number in self._select_chunked(batch):
-                staged[number] = await self._stage(batch.puts[number])
-            written = await self._apply(batch, staged)
+            for number in self._select_chunked(step):
+                staged[number] = await self._stage(step.puts[number])
+            written = await self._apply(step, staged)
         except BaseException:
             # If the multi was applied after all, a record names them, and they are kept.
             for chunks in staged.values():
@@ -140,33 +140,33 @@ class Writer:
         """Stop the removal of leftover chunks and nodes."""
         await self._chunk_writer.close()
 
-    async def _apply(self, batch: Batch, staged: dict[int, Chunks]) -> tuple[Record, ...]:
-        prefixes = [put.prefix.path for put in batch.puts if isinstance(put, PutSequential)]
+    async def _apply(self, step: Step, staged: dict[int, Chunks]) -> tuple[Record, ...]:
+        prefixes = [put.prefix.path for put in step.puts if isinstance(put, PutSequential)]
         orphans: set[str] = set()
         for attempt in range(self._attempts_max):
             tried = _Attempt(attempt == 0, orphans)
             numbers = self.numbers.take(prefixes)
             if numbers is None:
                 async with self.numbers.reserve(prefixes) as given:
-                    written = await self._attempt(_steps(batch, given.numbers, staged), given.op, tried)
+                    written = await self._attempt(_steps(step, given.numbers, staged), given.op, tried)
                     given.is_applied = written is not None
             else:
-                written = await self._attempt(_steps(batch, numbers, staged), None, tried)
+                written = await self._attempt(_steps(step, numbers, staged), None, tried)
             if written is not None:
                 return written
             for number, chunks in staged.items():
                 if not await self._chunk_writer.is_staged(chunks):
                     self._chunk_writer.discard(chunks)
-                    staged[number] = await self._stage(batch.puts[number])
+                    staged[number] = await self._stage(step.puts[number])
         raise Unavailable(
             f"{self._zookeeper.shown_url}: others changed the records of a write in each of"
             f" {self._attempts_max} attempts; try again"
         )
 
-    def _select_chunked(self, batch: Batch) -> set[int]:
+    def _select_chunked(self, step: Step) -> set[int]:
         """Return which of the puts are written in chunks."""
-        sizes = [len(put.value) for put in batch.puts]
-        for size, put in zip(sizes, batch.puts, strict=True):
+        sizes = [len(put.value) for put in step.puts]
+        for size, put in zip(sizes, step.puts, strict=True):
             if size > self._options.value_bytes_max:
                 raise InvalidInput(
                     f"a value of {size} bytes for {_key_of(put).path} is larger than"
@@ -177,21 +177,23 @@ class Writer:
     async def _stage(self, put: Put | PutSequential) -> Chunks:
         return await self._chunk_writer.stage(home_of(_key_of(put)), bytes(put.value))
 
-    async def _attempt(self, steps: Sequence[Step], reserve: Op | None, tried: _Attempt) -> tuple[Record, ...] | None:
+    async def _attempt(
+        self, parts: Sequence[StepPart], reserve: Op | None, tried: _Attempt
+    ) -> tuple[Record, ...] | None:
         """Return the written records; None if something differs from the cache."""
-        states = await self._read_states(steps, tried.is_first)
+        states = await self._read_states(parts, tried.is_first)
         if states is None:
             return None
         self._tokens += 1
-        plan = self._planner.plan(steps, states, f"{self._client}.{self._tokens:x}", tried.orphans)
+        plan = self._planner.plan(parts, states, f"{self._client}.{self._tokens:x}", tried.orphans)
         if reserve is not None:
             plan.checks.append(reserve)
-        zxid = await self._do(plan, steps, tried.is_first)
+        zxid = await self._do(plan, parts, tried.is_first)
         if zxid is None:
             return None
-        return tuple(Record(step.key, bytes(step.put.value), zxid) for step in steps if step.put is not None)
+        return tuple(Record(part.key, bytes(part.put.value), zxid) for part in parts if part.put is not None)
 
-    async def _read_states(self, steps: Sequence[Step], is_first: bool) -> RecordStates | None:
+    async def _read_states(self, parts: Sequence[StepPart], is_first: bool) -> RecordStates | None:
         """
         Return the needed state of the records; None if one is not as expected and all must be read.
 
@@ -201,21 +203,21 @@ class Writer:
         another number is tried.
         """
         states: dict[str, RecordState | None] = {}
-        to_read: list[Step] = []
-        named = [step for step in steps if not step.is_sequential]
-        for step in named:
+        to_read: list[StepPart] = []
+        named = [part for part in parts if not part.is_sequential]
+        for part in named:
             if not is_first:
-                to_read.append(step)
-            elif step.needs_state:
-                state = self._cache.records.get(step.node)
-                if state is not None and step.expected == state.version:
-                    states[step.node] = state
+                to_read.append(part)
+            elif part.needs_state:
+                state = self._cache.records.get(part.node)
+                if state is not None and part.expected == state.version:
+                    states[part.node] = state
                 else:
-                    to_read.append(step)
+                    to_read.append(part)
         if not to_read:
             return states
         read = await asyncio.gather(*map(self._read, to_read))
-        fresh = dict(zip((step.node for step in to_read), read, strict=True))
+        fresh = dict(zip((part.node for part in to_read), read, strict=True))
         try:
             require_expected(to_read, fresh)
         except VersionMismatch:
@@ -225,17 +227,17 @@ class Writer:
             return None
         return {**states, **fresh}
 
-    async def _read(self, step: Step) -> RecordState | None:
-        node = await self._zookeeper.get(step.node)
+    async def _read(self, part: StepPart) -> RecordState | None:
+        node = await self._zookeeper.get(part.node)
         if node is None:
-            self._cache.records.discard(step.node)
+            self._cache.records.discard(part.node)
             return None
-        mark = partition_mark(step.key.path, step.key.partition)
-        state = decode_node(step.key.path, mark, node)[1]
-        self._cache.records.put(step.node, state)
+        mark = partition_mark(part.key.path, part.key.partition)
+        state = decode_node(part.key.path, mark, node)[1]
+        self._cache.records.put(part.node, state)
         return state
 
-    async def _do(self, plan: Plan, steps: Sequence[Step], is_first: bool) -> int | None:
+    async def _do(self, plan: Plan, parts: Sequence[StepPart], is_first: bool) -> int | None:
         """Send the multi; return its transaction number, or None if something differs from the cache."""
         missing = await self._missing(plan, is_first)
         try:
@@ -263,7 +265,7 @@ class Writer:
             # If the multi was applied, its ended chunks must be removed. If the outcome stays unknown, the new chunks
             # of the multi are checked too.
             self._chunk_writer.remove(plan.ended)
-            zxid = await resolve_outcome(self._zookeeper, plan, steps, last_zxid, lost)
+            zxid = await resolve_outcome(self._zookeeper, plan, parts, last_zxid, lost)
             if zxid is None:
                 return None
         except BaseException:
@@ -308,16 +310,16 @@ class Writer:
         return sorted(unknown - there, key=len)
 
 
-def _steps(batch: Batch, numbers: Sequence[str], staged: Mapping[int, Chunks]) -> list[Step]:
+def _steps(step: Step, numbers: Sequence[str], staged: Mapping[int, Chunks]) -> list[StepPart]:
     """Return the steps in the order in which they are checked."""
     left = iter(numbers)
     puts = (
-        sequential_step(put, next(left), staged.get(number))
+        sequential_part(put, next(left), staged.get(number))
         if isinstance(put, PutSequential)
-        else step_of(put, staged.get(number))
-        for number, put in enumerate(batch.puts)
+        else part_of(put, staged.get(number))
+        for number, put in enumerate(step.puts)
     )
-    return [*map(step_of, batch.checks), *puts, *map(step_of, batch.deletes)]
+    return [*map(part_of, step.checks), *puts, *map(part_of, step.deletes)]
 
 
 def _key_of(put: Put | PutSequential) -> Key:

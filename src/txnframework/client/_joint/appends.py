@@ -14,13 +14,13 @@ from txnframework.client._messages import MessageID
 from txnframework.client._planned import PlannedSend, by_producer
 from txnframework.client._sends.batches import OutgoingMessage, SendCall, take_batch
 from txnframework.errors import NotFound
-from txnframework.interfaces import IColocatedLedger, IJointBuffer
-from txnframework.model.colocated import LedgerAppend
+from txnframework.interfaces import IJointBuffer
 from txnframework.model.entries import encode_entry
 from txnframework.model.ids import Branch
 from txnframework.model.ledger import Append
 from txnframework.model.positions import Limit, Position
 from txnframework.model.reads import Isolation, ReadRequest
+from txnframework.model.steps import LedgerAppend
 
 _PAGE = Limit(1_000)
 
@@ -119,7 +119,7 @@ class JointAppends:
             return known
         opened = await self._host.segments.segment(name)
         ledger, buffer = opened.ledger, opened.buffer
-        if not opened.is_of(life) or not IColocatedLedger.providedBy(ledger) or not IJointBuffer.providedBy(buffer):
+        if not opened.is_of(life) or not IJointBuffer.providedBy(buffer):
             raise StepsNeeded
         found = self._segments[name] = _SegmentAppends(buffer, ledger.reference, await buffer.tail_seen(), [], [])
         return found

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from txnframework.errors import LedgerSealed, VersionMismatch
 from txnframework.instruments import operations_written
-from txnframework.interfaces import IColocatedLedger, IColocatedStore, IManagedLedger, IMetadataStore
-from txnframework.model.colocated import IntendedAppend
+from txnframework.interfaces import IManagedLedger, IMetadataStore
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.ledger import Append, Appended
 from txnframework.model.metadata import Check
 from txnframework.model.positions import EARLIEST
-from txnframework.model.records import WriteOperation
+from txnframework.model.records import WriteOperation, decode
+from txnframework.model.steps import Intent, LedgerAppend, Step
 from txnframework_metadata.options import BufferOptions
-from txnframework_metadata.records.operations import operation_indexes, require_family, require_open
+from txnframework_metadata.records.operations import are_together, operation_indexes, require_family, require_open
 from txnframework_metadata.records.shared_operations import SharedOperations
 from txnframework_metadata.records.views import StoredOperation
 
@@ -46,13 +46,9 @@ class Intents:
         self._operations = operations
         self._options = options
         self._noted = _Noted(options.intents_max)
-        self._colocated = colocated_ledger(ledger, store)
-        self._written = None if metrics is None or self._colocated is None else operations_written(metrics)
-
-    @property
-    def is_one_step(self) -> bool:
+        self.is_one_step = are_together(store, ledger)
         """Whether the intent and the first append of a branch are one step; then use ``append``, not ``admit``."""
-        return self._colocated is not None
+        self._written = operations_written(metrics) if metrics is not None and self.is_one_step else None
 
     async def append(self, branch: Branch, principal: str, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
         """
@@ -76,20 +72,20 @@ class Intents:
         header = await self._operations.begun.header(self._store, branch.txn_id, principal)
         # The store sets ``ledger`` and ``after``.
         operation = WriteOperation(branch=branch.number, segment=self._segment, ledger=0, after=str(EARLIEST))
-        check, indexes = Check(header.key, header.version), operation_indexes(branch.txn_id, operation)
-        assert self._colocated is not None, "see is_one_step"
+        intent = Intent(header.operations, operation_indexes(branch.txn_id, operation), operation)
+        check, append = Check(header.key, header.version), LedgerAppend(self._ledger.reference, entries, intent)
         try:
-            done = await self._colocated.append_intended(
-                IntendedAppend(entries, check, header.operations, indexes, operation)
-            )
+            done = await self._store.apply(Step(checks=(check,), appends=(append,)))
         except VersionMismatch:
             await require_open(self._store, branch.txn_id)
             raise
-        self._operations.own.note(StoredOperation(done.record, branch.txn_id, done.operation))
-        self._noted.note(branch, done.operation.ledger)
+        (record,), (appended,) = done.records, done.appended
+        written = decode(WriteOperation, record)
+        self._operations.own.note(StoredOperation(record, branch.txn_id, written))
+        self._noted.note(branch, written.ledger)
         if self._written is not None:
             self._written.inc()
-        return done.appended
+        return appended
 
     async def admit(self, branch: Branch, principal: str) -> int:
         """
@@ -128,13 +124,6 @@ class Intents:
     def forget(self, txn_id: TxnID) -> None:
         """Forget an ended transaction; a further send reads its header again."""
         self._noted.forget_all(txn_id)
-
-
-def colocated_ledger(ledger: IManagedLedger, store: IMetadataStore) -> IColocatedLedger | None:
-    """Return the ledger if its database also has the records of ``store``; otherwise None."""
-    if not IColocatedLedger.providedBy(ledger) or not IColocatedStore.providedBy(store):
-        return None
-    return ledger if ledger.location == store.location else None
 
 
 class _Noted:

@@ -50,7 +50,7 @@ from txnframework.model.transactions import (
 from txnframework.plugin import CoordinatorContext, SharedTransactionIds, TransactionIds, options_as
 from txnframework_metadata.coordinator.applications import Applications
 from txnframework_metadata.coordinator.co_commit import co_commit_store, commit_with, join_connection
-from txnframework_metadata.coordinator.joint_commit import colocated_ledgers, commit_jointly
+from txnframework_metadata.coordinator.joint_commit import commit_jointly
 from txnframework_metadata.coordinator.outstanding_transactions import find_outstanding
 from txnframework_metadata.coordinator.settled_commit import commit_settled
 from txnframework_metadata.coordinator.settling_group import SettlingGroup
@@ -68,7 +68,7 @@ from txnframework_metadata.records.headers import (
     read_header,
     transaction_of,
 )
-from txnframework_metadata.records.operations import scan_operations
+from txnframework_metadata.records.operations import are_together, scan_operations
 from txnframework_metadata.records.shared_operations import ISharedOperationsOwner, SharedOperations
 from txnframework_metadata.records.views import participants_of, parts_of
 from txnframework_metadata.watches import close_all, first_of
@@ -117,8 +117,7 @@ class MetadataCoordinator:
         self._settling_group = SettlingGroup(context.store, self.operations, options.page_records)
         self.operations.settle_own = self._settle_own
         self._ledgers = context.ledgers
-        self._joint_ledgers = colocated_ledgers(context.ledgers, context.store)
-        if self._joint_ledgers is not None:
+        if are_together(context.store, context.ledgers):
             alsoProvides(self, IJointCoordinator)
         self._closed = asyncio.Event()
 
@@ -222,10 +221,8 @@ class MetadataCoordinator:
     ) -> JointCommitted:
         """Begin and commit transactions in one step, with their entries and acknowledgments."""
         self._require_open()
-        assert self._joint_ledgers is not None, "only an IJointCoordinator is asked"
         return await commit_jointly(
             self._store,
-            self._joint_ledgers,
             self._environment,
             request,
             self._options.attempts_max,

@@ -8,7 +8,7 @@ and settling do one after the other, with nothing between them that another proc
   intent: an intent holds readers back while its transaction is open, and this one never is.
 * An acknowledgment needs no record. Of two transactions that acknowledge one message, both put a record and then look
   for the other's. This step instead requires that no such record is stored at its moment. A process that puts a record
-  checks the cursor in the same batch, whatever its version, so no record is put beside the step. Another transaction
+  checks the cursor in the same step, whatever its version, so no record is put beside the step. Another transaction
   that puts its record later looks afterwards, and finds the cursor moved.
 * The cursor's version is part of the step, so an acknowledgment outside of transactions, a seek, or another step that
   moved the cursor refuses it.
@@ -37,19 +37,13 @@ from txnframework.errors import (
     Unavailable,
     VersionMismatch,
 )
-from txnframework.interfaces import (
-    IColocatedLedgerStore,
-    IColocatedStore,
-    IDatabaseTransaction,
-    ILedgerStore,
-    IMetadataStore,
-)
-from txnframework.model.colocated import JointAppend
+from txnframework.interfaces import ICoCommitStore, IDatabaseTransaction, IMetadataStore
 from txnframework.model.ids import TxnID
 from txnframework.model.joint import JointCommit, JointCommitted, JointTransaction
-from txnframework.model.metadata import Batch, Expect, Put
+from txnframework.model.metadata import Expect, Put
 from txnframework.model.paths import header_key
 from txnframework.model.records import FORMAT, TransactionHeader, encode
+from txnframework.model.steps import Step
 from txnframework.model.transactions import State
 from txnframework_metadata.records.headers import header_indexes, read_header
 
@@ -57,16 +51,8 @@ FENCE_MS = 600_000
 """How much longer than other outcomes a fence is kept; far longer than a database works on a statement."""
 
 
-def colocated_ledgers(ledgers: ILedgerStore, store: IMetadataStore) -> IColocatedLedgerStore | None:
-    """Return the ledger store if its database also has the records of ``store``; otherwise None."""
-    if not IColocatedLedgerStore.providedBy(ledgers) or not IColocatedStore.providedBy(store):
-        return None
-    return ledgers if ledgers.location == store.location else None
-
-
 async def commit_jointly(
     store: IMetadataStore,
-    ledgers: IColocatedLedgerStore,
     environment: Environment,
     request: JointCommit,
     attempts_max: int,
@@ -76,11 +62,13 @@ async def commit_jointly(
     """Make the step; see ``IJointCoordinator.commit_jointly``. ``retention_ms``: how long outcomes are kept."""
     now_ms, kept_until_ms = environment.now_ms(), environment.monotonic_ms() + retention_ms
     headers = [_header_put(one, State.COMMITTED, now_ms, now_ms) for one in request.transactions]
-    batch = Batch((), (*headers, *(ack.move.put for ack in request.acks)), (), across_partitions=True)
-    vacant = tuple(one for ack in request.acks for one in ack.vacant)
+    puts = (*headers, *(ack.move.put for ack in request.acks))
+    step = Step(puts=puts, appends=request.appends, vacant=tuple([one for ack in request.acks for one in ack.vacant]))
     try:
-        done = await ledgers.append_jointly(JointAppend(request.appends, batch, vacant), transaction)
-        if transaction is not None:
+        if transaction is None:
+            done = await store.apply(step)
+        else:
+            done = await ICoCommitStore(store).apply(step, transaction)
             await transaction.commit()
     except OutcomeUnknown as unknown:
         if transaction is not None:
@@ -89,7 +77,8 @@ async def commit_jointly(
         # The step wrote all headers or none, so the first one decides for all.
         await _require_committed(store, environment, request.transactions, attempts_max, kept_until_ms, unknown)
         return JointCommitted(None, None)
-    return JointCommitted(done.positions, done.records[len(headers) :])
+    positions = tuple([tuple([one.position for one in some]) for some in done.appended])
+    return JointCommitted(positions, done.records[len(headers) :])
 
 
 def _header_put(transaction: JointTransaction, state: State, created_ms: int, finalized_ms: int) -> Put:

@@ -2,9 +2,9 @@
 Commits that settle the transaction in the same step of the store.
 
 A small transaction usually has one write operation and one acknowledgment record, both written by the process that
-commits. On an IColocatedStore one batch then sets the header to COMMITTED, moves the cursor, and removes the two
-records. So no process sees anything that it could not see before: either the open transaction with its records, or one
-that was settled at once.
+commits. Where a step may be of several partitions, one then sets the header to COMMITTED, moves the cursor, and removes
+the two records. So no process sees anything that it could not see before: either the open transaction with its records,
+or one that was settled at once.
 
 * The header's version is one more condition. If any is not met, the commit is the usual compare-and-set, and the
   settling follows it.
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from txnframework.environment import Environment
 from txnframework.errors import VersionMismatch
-from txnframework.interfaces import IColocatedStore, IMetadataStore
+from txnframework.interfaces import IMetadataStore
 from txnframework.model.metadata import Record
 from txnframework.model.transactions import Action, End, Transaction
 from txnframework_metadata.coordinator.settling_step import OwnOutcome, SettlingStep
@@ -47,19 +47,18 @@ async def commit_settled(
         return None
     if begun.principal != request.principal:
         return None
-    assert IColocatedStore.providedBy(store)
-    step = SettlingStep(shared)
+    settling = SettlingStep(shared)
     records: Sequence[Record] | None = None
     try:
-        await step.plan([OwnOutcome(request.txn_id, request.branches, written)])
+        await settling.plan([OwnOutcome(request.txn_id, request.branches, written)])
         document, put = final_put(header, request, environment.now_ms())
-        batch = step.batch(put)
-        if batch is None:
+        step = settling.step(put)
+        if step is None:
             return None
         try:
-            records = await store.apply(batch)
+            records = (await store.apply(step)).records
         except VersionMismatch:
             return None
     finally:
-        await step.finish(records)
+        await settling.finish(records)
     return transaction_of(request.txn_id, document)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from txnframework.errors import TxnFrameworkError
-from txnframework.interfaces import IColocatedStore, IMetadataStore
+from txnframework.interfaces import IMetadataStore
 from txnframework.model.ids import TxnID
 from txnframework.model.metadata import KeyRange, Record
 from txnframework.model.paths import operations_range, txn_id_of
@@ -72,16 +72,15 @@ class SettlingGroup:
 
     async def _settled(self, committed: Sequence[OwnOutcome]) -> bool:
         """Settle in one step; return whether there was one."""
-        assert IColocatedStore.providedBy(self._store), "otherwise no operations are noted"
-        step = SettlingStep(self._shared)
+        settling = SettlingStep(self._shared)
         records: Sequence[Record] | None = None
         try:
-            await step.plan(committed)
-            batch = step.batch()
-            if batch is not None:
-                records = await self._store.apply(batch)
+            await settling.plan(committed)
+            step = settling.step()
+            if step is not None:
+                records = (await self._store.apply(step)).records
         finally:
-            await step.finish(records)
+            await settling.finish(records)
         return records is not None
 
     async def _left_between(self, committed: Sequence[OwnOutcome]) -> set[TxnID] | None:

@@ -1,5 +1,5 @@
 """
-Settling by what this process wrote: cursors move and operations are removed in one step of an IColocatedStore.
+Settling by what this process wrote: cursors move and operations are removed in one step of several partitions.
 
 These are the steps that otherwise follow each other, with nothing between them, each under its own condition: the
 version of the cursor, and that of each operation. If one of them is not met, such as after another process moved the
@@ -19,8 +19,9 @@ from txnframework.errors import TxnFrameworkError
 from txnframework.model.acks import Ack
 from txnframework.model.cursor import CursorMove
 from txnframework.model.ids import Branch, TxnID
-from txnframework.model.metadata import Batch, Delete, Put, Record
+from txnframework.model.metadata import Delete, Put, Record
 from txnframework.model.records import AckOperation, WriteOperation
+from txnframework.model.steps import Step
 from txnframework_metadata.records.own_operations import AckSettler, Written
 from txnframework_metadata.records.shared_operations import SharedOperations
 from txnframework_metadata.records.views import StoredOperation
@@ -74,14 +75,14 @@ class SettlingStep:
             if move is not None:
                 self._moves.append(move)
 
-    def batch(self, *headers: Put) -> Batch | None:
+    def step(self, *headers: Put) -> Step | None:
         """Return the step, with the headers of the transactions that it commits; None if it settles nothing."""
         settled = [one for some in self._writes.values() for one in some]
         settled += [one for move in self._moves for one in move.operations]
         if not settled:
             return None
         deletes = tuple(Delete(one.record.key, one.record.version) for one in settled)
-        return Batch((), (*headers, *(move.planned.put for move in self._moves)), deletes, across_partitions=True)
+        return Step(puts=(*headers, *(move.planned.put for move in self._moves)), deletes=deletes)
 
     async def finish(self, records: Sequence[Record] | None) -> None:
         """

@@ -37,9 +37,10 @@ from txnframework.errors import (
 from txnframework.interfaces import IMetadataStore
 from txnframework.model.ack_overlap import joined
 from txnframework.model.acks import Ack
-from txnframework.model.metadata import Batch, Check, Delete, Put
+from txnframework.model.metadata import Check, Delete, Put
 from txnframework.model.paths import header_key
 from txnframework.model.records import AckDocument, AckOperation, encode
+from txnframework.model.steps import Step
 from txnframework.model.transactions import State
 from txnframework_metadata.records.headers import Header, read_header
 from txnframework_metadata.records.operations import (
@@ -156,11 +157,11 @@ async def _grow(
     """Extend a record; return None if it was removed or changed, so that nothing was written."""
     txn_id, key = before.txn_id, before.record.key
     put = Put(key, encode(document), before.record.version, operation_indexes(txn_id, document))
-    batch = Batch((Check(header_key(txn_id), header.version),), (put,))
+    step = Step((Check(header_key(txn_id), header.version),), (put,))
     unknown: OutcomeUnknown | None = None
     for _ in range(2):
         try:
-            (written,) = await store.apply(batch)
+            (written,) = (await store.apply(step)).records
         except OutcomeUnknown as error:
             unknown = error
         except VersionMismatch:
@@ -193,22 +194,23 @@ async def take_back(
     :raises OutcomeUnknown: the parts may be stored, or have taken effect.
     """
     left: list[StoredOperation] = []
-    steps: list[Put | Delete] = []
+    parts: list[Put | Delete] = []
     for change in changes:
         record, document = change.now.record, change.draft.holding(kept)
         if document is None:
-            steps.append(Delete(record.key, record.version))
+            parts.append(Delete(record.key, record.version))
         elif document != change.now.document:
             indexes = operation_indexes(change.now.txn_id, document)
-            steps.append(Put(record.key, encode(document), record.version, indexes))
+            parts.append(Put(record.key, encode(document), record.version, indexes))
         else:
             left.append(change.now)
     check = Check(header_key(header.transaction.txn_id), header.version)
-    for start in range(0, len(steps), STEPS_TOGETHER_MAX):
-        some = steps[start : start + STEPS_TOGETHER_MAX]
+    for start in range(0, len(parts), STEPS_TOGETHER_MAX):
+        some = parts[start : start + STEPS_TOGETHER_MAX]
         puts = tuple(one for one in some if isinstance(one, Put))
         try:
-            written = await store.apply(Batch((check,), puts, tuple(one for one in some if isinstance(one, Delete))))
+            deletes = tuple(one for one in some if isinstance(one, Delete))
+            written = (await store.apply(Step((check,), puts, deletes))).records
         except VersionMismatch as error:
             await _require_without_effect(store, header, changes, error)
             return []

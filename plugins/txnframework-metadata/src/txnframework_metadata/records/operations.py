@@ -14,23 +14,14 @@ from txnframework.errors import (
     Unavailable,
     VersionMismatch,
 )
-from txnframework.interfaces import IColocatedStore, IMetadataStore
+from txnframework.interfaces import ILedgerStore, IManagedLedger, IMetadataStore
 from txnframework.model import index_keys
 from txnframework.model.ids import TxnID
 from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION, WRITES_BY_SEGMENT
-from txnframework.model.metadata import (
-    Batch,
-    Check,
-    Delete,
-    Expect,
-    IndexEntry,
-    IndexRange,
-    KeyRange,
-    PutSequential,
-    Record,
-)
+from txnframework.model.metadata import Check, Delete, Expect, IndexEntry, IndexRange, KeyRange, PutSequential, Record
 from txnframework.model.paths import cursor_key, operations_range
 from txnframework.model.records import AckOperation, AnyOperation, WriteOperation, encode
+from txnframework.model.steps import Reach, Step
 from txnframework.model.transactions import State
 from txnframework_metadata.records.headers import (
     FAMILY,
@@ -42,7 +33,7 @@ from txnframework_metadata.records.headers import (
 from txnframework_metadata.records.views import StoredOperation, operation_of
 
 STEPS_TOGETHER_MAX = 100
-"""The most writes in one atomic batch; stores bound the size of a request."""
+"""The most writes in one step; stores bound the size of a request."""
 
 
 # -- reading ------------------------------------------------------------------------------------------
@@ -153,7 +144,7 @@ async def put_operations(
 async def _put_checked(
     store: IMetadataStore, header: Header, operations: Sequence[AnyOperation]
 ) -> list[StoredOperation]:
-    """Write operations in one batch, on condition that the header is OPEN."""
+    """Write operations in one step, on condition that the header is OPEN."""
     txn_id = header.transaction.txn_id
     puts = [
         PutSequential(header.operations, encode(document), operation_indexes(txn_id, document))
@@ -162,7 +153,7 @@ async def _put_checked(
     guards = _cursor_checks(store, operations)
     checks = (Check(header.key, header.version), *guards)
     try:
-        written = await store.apply(Batch(checks, tuple(puts), across_partitions=bool(guards)))
+        written = (await store.apply(Step(checks, tuple(puts)))).records
     except VersionMismatch:
         await require_open(store, txn_id)
         raise
@@ -173,12 +164,17 @@ def _cursor_checks(store: IMetadataStore, operations: Iterable[AnyOperation]) ->
     """
     Return the checks that exclude steps which move the cursors of these acknowledgments; see ``joint_commit``.
 
-    They accept every version. Only a store in a database that may have ledgers takes such steps.
+    They accept every version. A store whose steps are of one partition takes no such steps.
     """
-    if not IColocatedStore.providedBy(store):
+    if store.reach is Reach.PARTITION:
         return ()
     keys = {cursor_key(one.segment, one.subscription): None for one in operations if isinstance(one, AckOperation)}
     return tuple(Check(key, Expect.ANY) for key in keys)
+
+
+def are_together(store: IMetadataStore, ledgers: ILedgerStore | IManagedLedger) -> bool:
+    """Return whether a step of the store may append to these ledgers."""
+    return store.reach is Reach.DATABASE and ledgers.location == store.location
 
 
 def _matched(
@@ -237,7 +233,7 @@ async def _deleted_together(store: IMetadataStore, operations: Sequence[StoredOp
     """Remove all of the operations; return False, and remove none, if one was removed or changed."""
     deletes = tuple(Delete(operation.record.key, operation.record.version) for operation in operations)
     try:
-        await store.apply(Batch(deletes=deletes))
+        await store.apply(Step(deletes=deletes))
     except VersionMismatch:
         return False
     return True

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from txnframework.interfaces import IColocatedStore, IMetadataStore, IPlannedCursor
+from txnframework.interfaces import IMetadataStore, IPlannedCursor
 from txnframework.model.ids import TxnID
 from txnframework.model.records import AckOperation
+from txnframework.model.steps import Reach
 from txnframework_metadata.records.headers import TransactionCache
 from txnframework_metadata.records.operations import HeaderCache
 from txnframework_metadata.records.views import StoredOperation
@@ -39,13 +40,13 @@ class OwnOperations:
     A bounded map of written operations by transaction.
 
     Nothing of it is needed, and nothing of it is believed: an operation is removed only if it is stored as noted here.
-    What is missing here is settled after the end, as are all operations on a store whose batches have one partition.
+    What is missing here is settled after the end, as are all operations on a store whose steps have one partition.
     So only transactions that this process began are noted: the others are never taken from here, and would keep
     operations and segments in memory.
     """
 
     def __init__(self, store: IMetadataStore, begun: HeaderCache, transactions_max: int) -> None:
-        self._is_used = IColocatedStore.providedBy(store)
+        self._is_used = store.reach >= Reach.STORE
         self._begun = begun
         self._written: TransactionCache[Written] = TransactionCache(transactions_max)
 

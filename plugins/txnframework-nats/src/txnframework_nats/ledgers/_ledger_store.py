@@ -40,6 +40,8 @@ _REFUSALS_MAX = 2
 class NatsLedgerStore:
     """Managed ledgers in a few streams, which any number of processes use at once."""
 
+    location: object = None
+
     def __init__(
         self,
         requests: Requests,

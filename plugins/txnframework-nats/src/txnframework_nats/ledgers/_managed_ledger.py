@@ -40,6 +40,9 @@ _REFUSALS_MAX = 2
 class NatsManagedLedger:
     """A handle of a managed ledger; any number of handles in any number of processes may append and read."""
 
+    location: object = None
+    reference: object = None
+
     def __init__(self, logs: OpenLogs, opened: OpenLog) -> None:
         self.name = opened.log.name
         self._logs = logs

@@ -20,7 +20,7 @@ from txnframework.interfaces import (
     IWatch,
 )
 from txnframework.model import (
-    Batch,
+    Applied,
     Delete,
     Expected,
     IndexedPage,
@@ -29,8 +29,11 @@ from txnframework.model import (
     Key,
     KeyRange,
     Put,
+    Reach,
     Record,
     RecordPage,
+    Step,
+    require_valid,
 )
 from txnframework.model.paths import leases_range
 from txnframework_nats._options import MetadataOptions, locate, replicas_of
@@ -39,7 +42,6 @@ from txnframework_nats.connection._connection import NatsConnection
 from txnframework_nats.records._feed import Feed
 from txnframework_nats.records._layout import Layout, record_id
 from txnframework_nats.records._leases import LeaseSession
-from txnframework_nats.records._plans import check_batch
 from txnframework_nats.records._stream import RecordStream
 from txnframework_nats.records._watches import RecordWatches
 from txnframework_nats.records._writer import Writer
@@ -55,6 +57,9 @@ _LEASES = leases_range("")
 @implementer(ICopyableMetadataStore, ISharedStore, INotifyingStore, IRestorable)
 class NatsMetadataStore:
     """Records in a stream of NATS JetStream, with a copy of them in this process."""
+
+    reach = Reach.PARTITION
+    location: object = None
 
     def __init__(
         self,
@@ -85,17 +90,17 @@ class NatsMetadataStore:
 
     async def put(self, write: Put) -> int:
         """Write a record and its index entries; return its new version."""
-        (record,) = await self._writer.apply(Batch(puts=(write,)))
+        (record,) = await self._writer.apply(Step(puts=(write,)))
         return record.version
 
     async def delete(self, key: Key, expected: Expected) -> None:
         """Delete a record and its index entries."""
-        await self._writer.apply(Batch(deletes=(Delete(key, expected),)))
+        await self._writer.apply(Step(deletes=(Delete(key, expected),)))
 
-    async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        """Apply all steps of the batch, or none."""
-        check_batch(batch)
-        return await self._writer.apply(batch)
+    async def apply(self, step: Step) -> Applied:
+        """Make a step."""
+        require_valid(step, self.reach)
+        return Applied(await self._writer.apply(step))
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""

@@ -8,7 +8,7 @@ from itertools import count
 
 from txnframework.environment import Environment
 from txnframework.errors import InvalidInput, OutcomeUnknown, Unavailable
-from txnframework.model import Batch, PutSequential, Record
+from txnframework.model import PutSequential, Record, Step
 from txnframework_nats._options import MetadataOptions
 from txnframework_nats.connection._connection import Message, NatsConnection
 from txnframework_nats.connection._failures import SUBJECT_IN_PROCESS, WRONG_LAST_SEQUENCE, ReplyLost, RequestRefused
@@ -21,7 +21,7 @@ from txnframework_nats.records._layout import (
     RecordID,
     decode,
 )
-from txnframework_nats.records._plans import needs_look, plan, records_of, require_expected, steps_of
+from txnframework_nats.records._plans import needs_look, parts_of, plan, records_of, require_expected
 from txnframework_nats.records._stream import LastMessage, RecordStream
 
 _CLIENT_BITS = 64
@@ -124,7 +124,7 @@ class Writer:
         """Return a name that no other write has."""
         return f"{self._client}-{next(self._writes)}"
 
-    async def apply(self, batch: Batch) -> tuple[Record, ...]:
+    async def apply(self, step: Step) -> tuple[Record, ...]:
         """
         Apply all steps of a batch, or none; return what the puts wrote.
 
@@ -132,8 +132,8 @@ class Writer:
         :raises OutcomeUnknown: all or nothing was applied.
         """
         self._connection.require_open()
-        sequential = sum(isinstance(put, PutSequential) for put in batch.puts)
-        steps = steps_of(batch, await self.numbers.take(sequential))
+        sequential = sum(isinstance(put, PutSequential) for put in step.puts)
+        steps = parts_of(step, await self.numbers.take(sequential))
         copy = self._feed.copy
         is_current = needs_look(steps, copy)
         for attempt in range(self._attempts_max):

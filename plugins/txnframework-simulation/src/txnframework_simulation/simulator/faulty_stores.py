@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from zope.interface import Interface, directlyProvides, implementer, providedBy
+from zope.interface import directlyProvides, implementer, providedBy
 
 from txnframework.broker import ForwardingProxy
 from txnframework.interfaces import (
     IAppendedWatch,
     ICoCommitStore,
-    IColocatedLedger,
-    IColocatedLedgerStore,
-    IColocatedStore,
     IDatabaseTransaction,
     ILease,
     ILedgerStore,
@@ -25,15 +22,11 @@ from txnframework.interfaces import (
 from txnframework.model import (
     Append,
     Appended,
-    Batch,
+    Applied,
     Branch,
     EntryRange,
     Expected,
     IndexRange,
-    IntendedAppend,
-    IntendedAppended,
-    JointAppend,
-    JointAppended,
     Key,
     KeyRange,
     LedgerEntry,
@@ -42,10 +35,13 @@ from txnframework.model import (
     MessageCount,
     Position,
     Put,
+    Reach,
     Record,
     RecordPage,
+    Step,
     Tail,
     WindowState,
+    require_valid,
 )
 from txnframework_simulation.simulator.store_calls import StoreCalls
 
@@ -176,27 +172,24 @@ class FaultyMetadataStore(ForwardingProxy):
     """
     A metadata store whose calls go through ``StoreCalls``; it provides all interfaces of the real store.
 
-    ``granted`` is called with each lease of the real store.
+    ``granted`` is called with each lease of the real store. Steps may be as wide as ``reach``.
     """
 
-    location: object
-    """That of the real store, unless it is set: then no ledger is beside this store."""
-
     def __init__(
-        self, store: IMetadataStore, calls: StoreCalls, granted: Callable[[ILease], object] = lambda _: None
+        self,
+        store: IMetadataStore,
+        calls: StoreCalls,
+        granted: Callable[[ILease], object] = lambda _: None,
+        reach: Reach = Reach.DATABASE,
     ) -> None:
         super().__init__(store)
+        self.reach = reach
         self.identity: str = store.identity
         self.session: str = store.session
         self._store = store
         self._calls = calls
         self._granted = granted
-        directlyProvides(self, *self._promised(store))
-
-    @staticmethod
-    def _promised(store: IMetadataStore) -> Iterable[Interface]:
-        """Return the interfaces of the real store that this store also provides."""
-        return tuple(providedBy(store).flattened())
+        directlyProvides(self, *providedBy(store).flattened())
 
     async def get(self, key: Key) -> Record | None:
         """Return the record, or None."""
@@ -210,9 +203,18 @@ class FaultyMetadataStore(ForwardingProxy):
         """Remove a record and its index entries."""
         await self._calls.write("delete", key, lambda: self._store.delete(key, expected))
 
-    async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        """Apply every step of the batch, or none."""
-        return await self._calls.write("apply", batch, lambda: self._store.apply(batch))
+    async def apply(self, step: Step, transaction: IDatabaseTransaction | None = None) -> Applied:
+        """
+        Make a step.
+
+        In a transaction of an application, a lost reply is a lost connection, so nothing is committed.
+        """
+        require_valid(step, self.reach)
+        store = self._store
+        if transaction is None:
+            return await self._calls.write("apply", step, lambda: store.apply(step))
+        assert ICoCommitStore.providedBy(store), "the caller has checked it"
+        return await self._calls.read("apply with rows", step, lambda: store.apply(step, transaction))
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""
@@ -265,14 +267,6 @@ class FaultyMetadataStore(ForwardingProxy):
         await self._store.close()
 
 
-class FaultyPartitionStore(FaultyMetadataStore):
-    """A metadata store whose batches have one partition, and whose calls go through ``StoreCalls``."""
-
-    @staticmethod
-    def _promised(store: IMetadataStore) -> Iterable[Interface]:
-        return tuple(one for one in providedBy(store).flattened() if not one.isOrExtends(IColocatedStore))
-
-
 @implementer(IManagedLedger)
 class FaultyLedger(ForwardingProxy):
     """A managed ledger whose calls go through ``StoreCalls``."""
@@ -286,12 +280,6 @@ class FaultyLedger(ForwardingProxy):
     async def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
         """Append entries in order to the ledger ``ledger_id`` only."""
         return await self._calls.write("append", self.name, lambda: self._ledger.append(entries, ledger_id))
-
-    async def append_intended(self, request: IntendedAppend) -> IntendedAppended:
-        """Write a write operation and append its entries, in one step."""
-        ledger = self._ledger
-        assert IColocatedLedger.providedBy(ledger), "the caller has checked it"
-        return await self._calls.write("append_intended", self.name, lambda: ledger.append_intended(request))
 
     async def find_sequence(self, producer: str, sequence: int) -> Appended | None:
         """Return the stored entry of a sequence that counts, or None."""
@@ -364,22 +352,6 @@ class FaultyLedgerStore(ForwardingProxy):
     async def open(self, name: str) -> IManagedLedger:
         """Open an existing managed ledger, or raise LedgerNotFound."""
         return FaultyLedger(await self._calls.read("open", name, lambda: self._ledgers.open(name)), self._calls)
-
-    async def append_jointly(
-        self, request: JointAppend, transaction: IDatabaseTransaction | None = None
-    ) -> JointAppended:
-        """
-        Append entries to several ledgers and apply a batch, in one step.
-
-        In a transaction of an application, a lost reply is a lost connection, so nothing is committed.
-        """
-        ledgers = self._ledgers
-        assert IColocatedLedgerStore.providedBy(ledgers), "the caller has checked it"
-        if transaction is not None:
-            return await self._calls.read(
-                "append_joined", request.batch, lambda: ledgers.append_jointly(request, transaction)
-            )
-        return await self._calls.write("append_jointly", request.batch, lambda: ledgers.append_jointly(request))
 
     async def delete(self, name: str, upto_ledger_id: int | None) -> None:
         """Remove a managed ledger with its data."""

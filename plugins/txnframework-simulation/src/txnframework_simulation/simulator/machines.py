@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
 from functools import cache
 from itertools import count
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -18,12 +18,12 @@ from txnframework.config import Config, LedgerSection, MetadataSection
 from txnframework.environment import Environment
 from txnframework.errors import PluginError
 from txnframework.interfaces import ILease, ILedgerStore, IMetadataStore
+from txnframework.model import Reach
 from txnframework.plugin import PluginRegistry, Provider, StoreContext, hookimpl, load_plugins
 from txnframework.testing.clock import VirtualEnvironment
 from txnframework_simulation.simulator.faulty_stores import (
     FaultyLedgerStore,
     FaultyMetadataStore,
-    FaultyPartitionStore,
 )
 from txnframework_simulation.simulator.loop import SimulatedLoop
 from txnframework_simulation.simulator.schedule import Process
@@ -143,12 +143,7 @@ class Machine:
         """Open the metadata store of a deployment for this machine's host."""
         store = await self._world.spaces[deployment].open_metadata(self._world.pause)
         self._metadata.append(store)
-        if not self._world.across_partitions:
-            return FaultyPartitionStore(store, self.calls, self._leases.append)
-        whole = FaultyMetadataStore(store, self.calls, self._leases.append)
-        if not self._world.colocated:
-            whole.location = object()
-        return whole
+        return FaultyMetadataStore(store, self.calls, self._leases.append, self._world.reach)
 
     async def open_ledgers(self, deployment: int, identity: str | None) -> ILedgerStore:
         """Open the ledger store of a deployment for this machine's host."""
@@ -159,9 +154,11 @@ class Machine:
     async def gone(self) -> None:
         """Let the stores notice that the process is gone."""
         for store in self._metadata:
-            await store.close()
+            cast(Any, store).end_session()
         # A database works on a statement whose client is gone.
         await self.calls.late_applied()
+        for store in self._metadata:
+            await store.close()
         for ledgers in self._ledgers:
             await ledgers.close()
 
@@ -176,9 +173,8 @@ class World:
     """
     One simulated world: stores, and the machines that open them, on one loop in virtual time.
 
-    With ``across_partitions`` False, batches have one partition; with ``colocated`` False, ledgers and records are in
-    different databases. The stores of ``space`` await ``pause`` where real stores would wait. ``others``: the stores of
-    other deployments, which each machine opens too.
+    The steps of a store are as wide as ``reach``. The stores of ``space`` await ``pause`` where real stores would wait.
+    ``others``: the stores of other deployments, which each machine opens too.
     """
 
     def __init__(
@@ -188,8 +184,7 @@ class World:
         registry: PluginRegistry,
         pause: Pause,
         *,
-        across_partitions: bool = True,
-        colocated: bool = True,
+        reach: Reach = Reach.DATABASE,
         others: Iterable[Space] = (),
     ) -> None:
         self.environment: VirtualEnvironment = loop.environment
@@ -197,8 +192,7 @@ class World:
         self.spaces = (space, *others)
         self.registry = registry
         self.pause = pause
-        self.across_partitions = across_partitions
-        self.colocated = colocated
+        self.reach = reach
         self.machines: dict[str, Machine] = {}
         self._name = f"world-{next(_numbers)}"
         _worlds[self._name] = self

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from txnframework.model import Reach
 from txnframework.testing.clock import VirtualEnvironment
 from txnframework_simulation.checkers import Violation, check
 from txnframework_simulation.checkers.facts import CLOCK_SKEW_MS
@@ -67,13 +68,13 @@ class Run:
         self.injector = FaultInjector(scenario.faults, f"{name} {FAULT_SEED}", self.environment.now_ms, limits.only)
         space, *others = [scenario.make_space(self.environment) for _ in range(scenario.deployments)]
         # Half of the runs settle transactions as they end, and half afterwards.
+        reach = {0: Reach.DATABASE, 2: Reach.STORE}.get(seed % 4, Reach.PARTITION)
         self.world = World(
             self.loop,
             space,
             registry(),
             _at_once,
-            across_partitions=seed % 2 == 0,
-            colocated=seed % 4 == 0,
+            reach=reach,
             others=others,
         )
         self._context = RunContext(scenario, seed, self.world, self.injector, self.now_ns, self.keep)

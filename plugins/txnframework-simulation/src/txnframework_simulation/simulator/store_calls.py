@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TypeVar
 
 from txnframework.errors import OutcomeUnknown, TxnFrameworkError, Unavailable
-from txnframework.model import Batch, IndexRange, Key, KeyRange, PutSequential
+from txnframework.model import IndexRange, Key, KeyRange, PutSequential, Step
 from txnframework_simulation.simulator.faults import FaultInjector, FaultKind
 from txnframework_simulation.simulator.loop import SimulatedLoop
 
@@ -119,7 +119,7 @@ def _subject_of(about: object) -> str:
     For a batch, it is the subject of the first change.
     """
     match about:
-        case Batch():
+        case Step():
             changes = (*about.puts, *about.deletes, *about.checks)
             return _subject_of(changes[0]) if changes else "nothing"
         case PutSequential():

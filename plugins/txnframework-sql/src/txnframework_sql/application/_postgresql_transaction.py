@@ -10,7 +10,7 @@ from zope.interface import implementer
 
 from txnframework.errors import TxnFrameworkError, VersionMismatch
 from txnframework.interfaces import IDatabaseTransaction
-from txnframework.model import IndexEntry, JointAppend, Key, Put
+from txnframework.model import IndexEntry, Key, Put, Step
 from txnframework_sql.application._connection import (
     ApplicationConnection,
     Row,
@@ -34,6 +34,7 @@ from txnframework_sql.application._postgresql_store import FAILED_TRANSACTION, N
 from txnframework_sql.postgresql._connection import SCHEMA
 from txnframework_sql.postgresql._executor import prepare
 from txnframework_sql.postgresql._schema import APPEND_JOINTLY
+from txnframework_sql.steps.joint_appends import deciding_put
 from txnframework_sql.steps.record_writes import put_record
 from txnframework_sql.steps.records import encode_indexes
 from txnframework_sql.steps.statements import Change, NewNumber, RecordChange, Rows, Steps, Write, partition_of
@@ -106,7 +107,7 @@ class PostgresqlTransaction:
                 raise
             raise explained from error
 
-    async def step(self, request: JointAppend, columns: Sequence[object]) -> Row:
+    async def step(self, step: Step, columns: Sequence[object]) -> Row:
         """Make a step inside the application's transaction; see ``StepOfRows``."""
         await require_joined(self._connection)
         await self._connection.flush()
@@ -135,8 +136,8 @@ class PostgresqlTransaction:
         self._require_kept(unjoined != _HAS_ENDED, unjoined != _IS_UNDONE)
         self.store_waits = "a step was refused, and its locks are held until the transaction ends"
         if not is_outermost:
-            version = (versions or (None,))[len(request.batch.checks)]
-            self._check = None if version is None else self._find(request.puts[0], version)
+            version = (versions or (None,))[len(step.checks)]
+            self._check = None if version is None else self._find(deciding_put(step), version)
         return answer
 
     def changed(self, changes: tuple[Change, ...]) -> None:

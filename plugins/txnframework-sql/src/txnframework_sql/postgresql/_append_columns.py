@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from txnframework.model import (
     Append,
     Appended,
+    Applied,
     Branch,
-    IntendedAppend,
-    IntendedAppended,
     Position,
     ProducerSequence,
+    Step,
     TxnID,
 )
 from txnframework_sql.postgresql._connection import Row
@@ -25,12 +25,12 @@ from txnframework_sql.steps.statements import Change, LedgerChange
 
 
 class AppendCall(NamedTuple):
-    """One call of ``append``, or of ``append_intended`` with the entries of its ``request``."""
+    """One call of ``append``, or a ``step`` with an intent and these entries."""
 
     entries: tuple[Append, ...]
     ledger_id: int | None
     now_ms: int
-    request: IntendedAppend | None = None
+    step: Step | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -41,9 +41,9 @@ class PendingCall:
     future: asyncio.Future[Any]
     found: dict[int, Appended] = field(default_factory=dict)
     """By their number in the call; these entries are not sent again."""
-    answer: tuple[Appended, ...] | IntendedAppended | Exception | None = None
+    answer: tuple[Appended, ...] | Applied | Exception | None = None
     must_wait: bool = False
-    """The header of its request is locked by another transaction, or cannot be checked by the statement."""
+    """The header of its step is locked by another transaction, or cannot be checked by the statement."""
 
     def answer_if_whole(self) -> None:
         if self.answer is None and len(self.found) == len(self.call.entries):
@@ -220,8 +220,8 @@ class SharedAppend:
             call = one.call
             self.now_ms = max(self.now_ms, call.now_ms)
             ledger_id = ledger_id if call.ledger_id is None else call.ledger_id
-            if call.request is not None:
-                self._intent_places[one] = self._intents.add(place, entries, call.request)
+            if call.step is not None:
+                self._intent_places[one] = self._intents.add(place, entries, call.step)
             for entry in call.entries:
                 size += len(entry.data)
                 messages += entry.messages

@@ -76,7 +76,7 @@ class Appends:
         self._is_closed = False
 
     async def append(self, managed: LedgerRef, call: AppendCall) -> Any:
-        """Append durably, in order, adjacent; see IManagedLedger, or IColocatedLedger for a call with a request."""
+        """Append durably, in order, adjacent; see IManagedLedger, or IMetadataStore for a call with a step."""
         self._require_open()
         async with self._slots:
             self._require_open()
@@ -143,7 +143,7 @@ class Appends:
     async def _perform_apart(self, group: LedgerGroup) -> None:
         try:
             async with self._slots_apart, self._pool.append_slots:
-                if any(one.call.request is not None for one in group.pending):
+                if any(one.call.step is not None for one in group.pending):
                     await self._send_intended(group)
                 else:
                     await self._send_until_answered(group.managed, group.pending)
@@ -300,10 +300,10 @@ class Appends:
         """Append entry by entry, in a transaction, for calls that replace a copy or have sequences out of order."""
         call = one.call
         try:
-            if call.request is None:
+            if call.step is None:
                 one.answer = await self._steps.append(managed, call.entries, call.ledger_id, call.now_ms)
             else:
-                one.answer = await self._steps.append_intended(managed, call.request, call.now_ms)
+                one.answer = await self._steps.append_intended(managed, call.step, call.now_ms)
         except Exception as error:  # The caller receives it.
             one.answer = error
 

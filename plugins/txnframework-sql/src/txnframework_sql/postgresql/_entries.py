@@ -9,14 +9,12 @@ from txnframework.errors import LedgerNotFound, TxnFrameworkError
 from txnframework.model import (
     Append,
     Appended,
+    Applied,
     EntryRange,
-    IntendedAppend,
-    IntendedAppended,
-    JointAppend,
-    JointAppended,
     LedgerEntry,
     Limit,
     Position,
+    Step,
     Tail,
 )
 from txnframework_sql._database import EntrySteps
@@ -29,6 +27,7 @@ from txnframework_sql.postgresql._executor import PostgresqlExecutor
 from txnframework_sql.postgresql._joint_appends import JointAppends
 from txnframework_sql.postgresql._schema import READ_ENTRIES
 from txnframework_sql.schema import entry_id_of, ledger_id_of
+from txnframework_sql.steps.joint_appends import ledger_of
 from txnframework_sql.steps.ledgers import LedgerRef
 
 _TAIL = f"""
@@ -63,19 +62,15 @@ class PostgresqlEntries:
         appended: tuple[Appended, ...] = await self._appends.append(managed, AppendCall(entries, ledger_id, now_ms))
         return appended
 
-    async def append_intended(self, managed: LedgerRef, request: IntendedAppend, now_ms: int) -> IntendedAppended:
-        """Write a write operation and append its entries, all or nothing; see IColocatedLedger."""
-        call = AppendCall(request.entries, None, now_ms, request)
-        done: IntendedAppended = await self._appends.append(managed, call)
-        return done
-
-    async def append_jointly(self, request: JointAppend, now_ms: int) -> JointAppended:
-        """Append entries to several ledgers and apply a checked batch, all or nothing; see IColocatedLedgerStore."""
-        return await self._joint.append(request, now_ms)
-
-    async def append_with(self, transaction: Any, request: JointAppend, now_ms: int) -> JointAppended:
-        """As ``append_jointly``, in a transaction of an application that ``PostgresqlJoins`` has joined."""
-        return await self._joint.append_with(transaction, request, now_ms)
+    async def apply(self, step: Step, now_ms: int, transaction: Any = None) -> Applied:
+        """Make a step with appends or vacant ranges; see ``_database.Entries``."""
+        if transaction is not None:
+            return await self._joint.append_with(transaction, step, now_ms)
+        if step.intent is None:
+            return await self._joint.append(step, now_ms)
+        call = AppendCall(step.appends[0].entries, None, now_ms, step)
+        applied: Applied = await self._appends.append(ledger_of(step.appends[0].ledger), call)
+        return applied
 
     async def tail(self, managed: LedgerRef) -> Tail:
         """Return last confirmed position, open ledger and sealed flag."""

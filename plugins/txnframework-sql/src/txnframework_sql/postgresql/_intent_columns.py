@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from txnframework.errors import VersionMismatch
-from txnframework.model import Appended, IntendedAppend, IntendedAppended, Key, Position, Record, Tail
+from txnframework.model import Appended, Applied, Check, Intent, Key, Position, Record, Step, Tail
 from txnframework.model.records import WriteOperation, encode
 from txnframework_sql.steps.records import encode_indexes
 from txnframework_sql.steps.statements import RecordChange, partition_of
@@ -18,63 +18,65 @@ _NOT_HERE = -2
 
 
 class IntentColumns:
-    """The requests of one statement; see ``functions/append_to_ledgers.sql``."""
+    """The intents of one statement; see ``functions/append_to_ledgers.sql``."""
 
     def __init__(self) -> None:
-        self._requests: list[IntendedAppend] = []
+        self._requests: list[tuple[Check, Intent]] = []
         self._rows: list[list[str | None]] = []
         self._found: Sequence[tuple[int | None, int | None, str | None]] = ()
 
-    def add(self, ledger: int, first: int, request: IntendedAppend) -> int:
-        """Add the request of a call whose first entry has the number ``first`` in its ledger; return its place."""
-        check, prefix = request.check, request.prefix
+    def add(self, ledger: int, first: int, step: Step) -> int:
+        """Add the intent of a step whose first entry has the number ``first`` in its ledger; return its place."""
+        check, intent = step.checks[0], step.intent
+        assert intent is not None, "only such a step is added"
+        prefix = intent.prefix
         expected = check.expected if isinstance(check.expected, int) else _NOT_HERE
         # A list, because the driver takes a tuple in an array for a row.
         self._rows.append(
             [
                 *(str(ledger), str(first), check.key.path, partition_of(check.key), str(expected)),
-                *(prefix.path, partition_of(prefix), encode_indexes(frozenset(request.indexes))),
-                *split_document(request.operation),
+                *(prefix.path, partition_of(prefix), encode_indexes(frozenset(intent.indexes))),
+                *split_document(intent.operation),
             ]
         )
-        self._requests.append(request)
+        self._requests.append((check, intent))
         return len(self._requests) - 1
 
     def rows(self) -> list[list[str | None]]:
-        """Return a row of texts for each request."""
+        """Return a row of texts for each intent."""
         return self._rows
 
     def answer(
         self, versions: Sequence[int | None] | None, numbers: Sequence[int | None] | None, afters: Sequence[str] | None
     ) -> None:
-        """Take the results of the statement, one for each request; None: of none."""
+        """Take the results of the statement, one for each intent; None: of none."""
         nothing = [None] * len(self._requests)
         self._found = tuple(zip(versions or nothing, numbers or nothing, afters or nothing, strict=True))
 
-    def written(self, place: int, ledger_id: int, appended: tuple[Appended, ...]) -> IntendedAppended:
-        """Return the result of a request that was performed."""
-        request, (_, number, after) = self._requests[place], self._found[place]
+    def written(self, place: int, ledger_id: int, appended: tuple[Appended, ...]) -> Applied:
+        """Return the result of a step that was made."""
+        (_, intent), (_, number, after) = self._requests[place], self._found[place]
         assert number is not None
         assert after is not None
-        operation = request.operation_at(Tail(Position.parse(after), ledger_id, False))
-        key = Key(f"{request.prefix.path}/{number:020d}", partition_of(request.prefix))
-        return IntendedAppended(appended, operation, Record(key, encode(operation), number))
+        put = intent.put_at(Tail(Position.parse(after), ledger_id, False))
+        key = Key(f"{put.prefix.path}/{number:020d}", partition_of(put.prefix))
+        return Applied((Record(key, put.value, number),), (appended,))
 
     def refusal(self, place: int) -> VersionMismatch | None:
-        """Return the error of a request whose header was not as expected; None: the header may be as expected."""
-        check, version = self._requests[place].check, self._found[place][0]
+        """Return the error of a step whose header was not as expected; None: the header may be as expected."""
+        (check, _), version = self._requests[place], self._found[place][0]
         if version is None or not isinstance(check.expected, int) or version == check.expected:
             return None
         return VersionMismatch(check.key, version)
 
     def is_header_known(self, place: int) -> bool:
         """Return whether the statement could lock the header, and compare its version."""
-        return self._found[place][0] is not None and isinstance(self._requests[place].check.expected, int)
+        return self._found[place][0] is not None and isinstance(self._requests[place][0].expected, int)
 
-    def change(self, written: IntendedAppended, place: int) -> RecordChange:
-        """Return the change of a request that was performed."""
-        key = written.record.key
-        return RecordChange(key.path, partition_of(key), frozenset(self._requests[place].indexes))
+    def change(self, written: Applied, place: int) -> RecordChange:
+        """Return the change of the record of a step that was made."""
+        key = written.records[0].key
+        return RecordChange(key.path, partition_of(key), frozenset(self._requests[place][1].indexes))
 
 
 def split_document(operation: WriteOperation) -> tuple[str, str, str]:

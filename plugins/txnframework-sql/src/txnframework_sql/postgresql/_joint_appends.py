@@ -1,5 +1,5 @@
 """
-Appends to many ledgers with a batch of records: waiting calls share a statement, which is one transaction.
+Steps with appends to many ledgers: waiting calls share a statement, which is one transaction.
 
 The statement writes all of its calls or nothing. If a part is refused, which is rare, it names every refused step or
 ledger. A refused step answers its call, because no other call of the statement touches its record. Of the calls of a
@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from txnframework.errors import Conflict, LedgerNotFound, LedgerSealed, OutcomeUnknown, Unavailable
-from txnframework.model import Append, JointAppend, JointAppended
+from txnframework.model import Append, Applied, Step
 from txnframework_sql._error_copies import copy_error
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.postgresql._call_groups import CallGroups, LockWaits
@@ -39,7 +39,7 @@ _SHARE_MIN = 16
 class StepOfRows(Protocol):
     """A transaction of an application, of which a step becomes the last part."""
 
-    async def step(self, request: JointAppend, columns: Sequence[object]) -> Sequence[Any]:
+    async def step(self, step: Step, columns: Sequence[object]) -> Sequence[Any]:
         """Call ``append_jointly`` with these arguments behind its own; return its answer."""
 
     def changed(self, changes: tuple[Change, ...]) -> None:
@@ -59,7 +59,7 @@ class JointAppends:
         self._limits = (options.ledger_entries_max, options.ledger_bytes_max)
         # No longer than the options allow: it must not be the longer wait of the two.
         lock_wait_ms = min(LOCK_WAIT_MS, options.lock_timeout_ms)
-        self._calls: CallGroups[GroupableCall, JointAppended] = CallGroups(
+        self._calls: CallGroups[GroupableCall, Applied] = CallGroups(
             partial(self._perform, lock_wait_ms),
             lock=LockWaits(partial(self._perform, ATTEMPT_LOCK_WAIT_MS), partial(self._perform, 0)),
             queue_max=options.queue_max,
@@ -71,16 +71,16 @@ class JointAppends:
             may_be_alone=True,
         )
 
-    async def append(self, request: JointAppend, now_ms: int) -> JointAppended:
-        """Append entries and apply a checked batch, all or nothing; see IColocatedLedgerStore."""
-        return await self._calls.submit(self._call(request, now_ms))
+    async def append(self, step: Step, now_ms: int) -> Applied:
+        """Make a valid step without an intent; see IMetadataStore."""
+        return await self._calls.submit(self._call(step, now_ms))
 
-    async def append_with(self, rows: StepOfRows, request: JointAppend, now_ms: int) -> JointAppended:
+    async def append_with(self, rows: StepOfRows, step: Step, now_ms: int) -> Applied:
         """As ``append``, in a transaction of an application, which the caller commits."""
-        call = self._call(request, now_ms)
+        call = self._call(step, now_ms)
         group = JointGroup([call])
         # Without a limit of its own: every other holder of one of these locks commits, or is ended by the server.
-        row = await rows.step(request, group.columns(0, self._limits))
+        row = await rows.step(step, group.columns(0, self._limits))
         answers, changes = group.answers(row)
         rows.changed(tuple(changes))
         if refusing := group.refusing(row):
@@ -93,10 +93,10 @@ class JointAppends:
             raise answer
         return answer
 
-    def _call(self, request: JointAppend, now_ms: int) -> GroupableCall:
+    def _call(self, step: Step, now_ms: int) -> GroupableCall:
         self._executor.require_open()
-        call = GroupableCall.of(request, now_ms)
-        require_storable(call.steps, self._executor.shown_url)
+        call = GroupableCall.of(step, now_ms)
+        require_storable(call.parts, self._executor.shown_url)
         return call
 
     async def close(self) -> None:
@@ -137,7 +137,7 @@ class JointAppends:
         """Answer the calls that a ledger refuses for good, and roll the full ledgers."""
         uses: dict[LedgerRef, list[tuple[int, Sequence[Append]]]] = {}
         for number, (call, answer) in enumerate(zip(calls, answers, strict=True)):
-            for one in call.request.appends if answer is None else ():
+            for one in call.step.appends if answer is None else ():
                 managed = ledger_of(one.ledger)
                 if managed.id in refusing:
                     uses.setdefault(managed, []).append((number, one.entries))

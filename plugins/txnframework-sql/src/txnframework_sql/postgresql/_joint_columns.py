@@ -6,21 +6,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from txnframework.errors import TxnFrameworkError, VersionMismatch
-from txnframework.model import Append, Check, Delete, Expect, IndexEntry, JointAppend, JointAppended, Position, Put
-from txnframework_sql.postgresql._record_writes import BatchGroup, Step
+from txnframework.model import Append, Appended, Applied, Delete, Expect, IndexEntry, Position, Put, Step
+from txnframework_sql.postgresql._record_writes import BatchGroup, Parts
 from txnframework_sql.steps.joint_appends import holds_one, ledger_of
 from txnframework_sql.steps.shared_reads import RecordId, record_id
 from txnframework_sql.steps.statements import Change, LedgerChange, RecordChange, key_of, partition_of
 
-Answer = JointAppended | Exception
+Answer = Applied | Exception
 
 
 class GroupableCall(NamedTuple):
-    """One call of ``append_jointly``, and what decides which others it may share a statement with."""
+    """One step, and what decides which others it may share a statement with."""
 
-    request: JointAppend
+    step: Step
     now_ms: int
-    steps: tuple[Step, ...]
+    parts: Parts
     held: frozenset[RecordId]
     """The records that no other call of the statement may touch."""
     shared: frozenset[RecordId]
@@ -28,26 +28,25 @@ class GroupableCall(NamedTuple):
     bytes: int
 
     @classmethod
-    def of(cls, request: JointAppend, now_ms: int) -> GroupableCall:
-        """Return the call of a checked request."""
-        batch = request.batch
-        shared = frozenset(record_id(check.key) for check in batch.checks if check.expected is not Expect.ABSENT)
-        steps: tuple[Check | Put | Delete, ...] = (*batch.checks, *request.puts, *batch.deletes)
-        known = (record_id(step.key) for step in steps)
-        size = sum(len(entry.data) for one in request.appends for entry in one.entries)
-        size += sum(len(put.value) for put in batch.puts)
-        return cls(request, now_ms, steps, frozenset(known) - shared, shared, size)
+    def of(cls, step: Step, now_ms: int) -> GroupableCall:
+        """Return the call of a valid step."""
+        shared = frozenset(record_id(check.key) for check in step.checks if check.expected is not Expect.ABSENT)
+        parts = step.keyed()
+        known = (record_id(part.key) for part in parts)
+        size = sum(len(entry.data) for one in step.appends for entry in one.entries)
+        size += sum(len(put.value) for put in step.puts)
+        return cls(step, now_ms, parts, frozenset(known) - shared, shared, size)
 
     def changes(self) -> list[Change]:
         """Return what changes if the call is applied; earlier index entries of its records change, too."""
-        written: tuple[Put | Delete, ...] = (*self.request.puts, *self.request.batch.deletes)
+        written = [part for part in self.step.keyed() if isinstance(part, Put | Delete)]
         return [
-            *(LedgerChange(ledger_of(one.ledger).id) for one in self.request.appends),
+            *(LedgerChange(ledger_of(one.ledger).id) for one in self.step.appends),
             *(
                 RecordChange(
-                    step.key.path, partition_of(step.key), frozenset(step.indexes if isinstance(step, Put) else ())
+                    part.key.path, partition_of(part.key), frozenset(part.indexes if isinstance(part, Put) else ())
                 )
-                for step in written
+                for part in written
             ),
         ]
 
@@ -70,12 +69,12 @@ def calls_together(calls: Iterable[GroupableCall], bytes_max: int) -> int:
             or not held.isdisjoint(call.held)
             or not held.isdisjoint(call.shared)
             or not shared.isdisjoint(call.held)
-            or holds_one(call.request.vacant, entries)
+            or holds_one(call.step.vacant, entries)
         ):
             break
         held |= call.held
         shared |= call.shared
-        entries += [entry for put in call.request.batch.puts for entry in put.indexes]
+        entries += [entry for put in call.step.puts for entry in put.indexes]
         taken += 1
     return taken
 
@@ -85,14 +84,14 @@ class JointGroup:
 
     def __init__(self, calls: Sequence[GroupableCall]) -> None:
         self._calls = calls
-        # The calls that have steps, in the order of their batches.
-        self._stepping = [number for number, call in enumerate(calls) if call.steps]
-        self._batches = BatchGroup([calls[number].steps for number in self._stepping])
+        # The calls that have parts with keys, in their order.
+        self._stepping = [number for number, call in enumerate(calls) if call.parts]
+        self._batches = BatchGroup([calls[number].parts for number in self._stepping])
         # The index ranges that must be vacant, each with the number of its call.
-        self._vacant = [(number, one) for number, call in enumerate(calls) for one in call.request.vacant]
+        self._vacant = [(number, one) for number, call in enumerate(calls) for one in call.step.vacant]
         entries: dict[int, list[Append]] = {}
         for call in calls:
-            for one in call.request.appends:
+            for one in call.step.appends:
                 entries.setdefault(ledger_of(one.ledger).id, []).extend(one.entries)
         self._entries = dict(sorted(entries.items()))
 
@@ -162,15 +161,15 @@ class JointGroup:
         for number, call in enumerate(self._calls):
             stored = records.get(number, ())
             assert not isinstance(stored, TxnFrameworkError)
-            done.append(JointAppended(tuple(_positions(call, nexts)), stored))
+            done.append(Applied(stored, tuple(_appended(call, nexts))))
         return done, [*self.ledger_changes(), *changed]
 
 
-def _positions(call: GroupableCall, nexts: dict[int, tuple[int, int]]) -> Iterator[tuple[Position, ...]]:
-    """Yield the positions of the entries of each ledger, and move its next position behind them."""
-    for one in call.request.appends:
+def _appended(call: GroupableCall, nexts: dict[int, tuple[int, int]]) -> Iterator[tuple[Appended, ...]]:
+    """Yield what became of the entries of each ledger, and move its next position behind them."""
+    for one in call.step.appends:
         managed_id = ledger_of(one.ledger).id
         ledger_id, entry_id = nexts[managed_id]
         after = entry_id + len(one.entries)
         nexts[managed_id] = (ledger_id, after)
-        yield tuple(Position(ledger_id, number) for number in range(entry_id, after))
+        yield tuple([Appended(Position(ledger_id, number)) for number in range(entry_id, after)])

@@ -24,9 +24,9 @@ from txnframework_sql.schema import NUMBERS
 from txnframework_sql.steps.records import decode_indexes, encode_indexes
 from txnframework_sql.steps.statements import RecordChange, partition_of
 
-Step = Check | Put | PutSequential | Delete
-Steps = tuple[Step, ...]
-"""The steps of one batch, in the order in which they are checked; the order of the puts is also that of the result."""
+Part = Check | Put | PutSequential | Delete
+Parts = tuple[Part, ...]
+"""The parts of one step that are of records, in the order of the checks; the puts are in the order of the result."""
 
 # How long a statement waits for a lock. Afterwards each of its batches gets a statement of its own, which at first
 # waits for a shorter time. So the others do not wait for an application that holds the lock of a record, and neither do
@@ -47,7 +47,7 @@ class BatchGroup:
     :param lock_wait_ms: how long the statement waits for a lock; 0: as long as the connection's setting allows.
     """
 
-    def __init__(self, batches: Sequence[Steps], lock_wait_ms: int = 0) -> None:
+    def __init__(self, batches: Sequence[Parts], lock_wait_ms: int = 0) -> None:
         self.batches = batches
         self._lock_wait_ms = lock_wait_ms
         # Every statement locks records in the order of their keys, so that two statements never deadlock. If no batch
@@ -55,7 +55,7 @@ class BatchGroup:
         # arrived.
         self._is_simple = all(_keys(batch) <= 1 for batch in batches)
         self._order = sorted(range(len(batches)), key=lambda number: _place(batches[number][0]))
-        self._steps: list[tuple[int, Step]] = []
+        self._steps: list[tuple[int, Part]] = []
         self._ends: list[int] = []
         for number in self._order:
             self._steps += [(number, step) for step in batches[number]]
@@ -148,7 +148,7 @@ class BatchGroup:
         )
 
 
-def require_storable(batch: Steps, shown_url: str) -> None:
+def require_storable(batch: Parts, shown_url: str) -> None:
     """Raise InvalidInput for a text that PostgreSQL does not store."""
     for step in batch:
         _, key = _kind_and_key(step)
@@ -158,7 +158,7 @@ def require_storable(batch: Steps, shown_url: str) -> None:
                 raise InvalidInput(f"{shown_url} cannot store text with the character NUL, as in {text!r}; remove it")
 
 
-def _kind_and_key(step: Step) -> tuple[int, Key]:
+def _kind_and_key(step: Part) -> tuple[int, Key]:
     if isinstance(step, Put):
         return _PUT, step.key
     if isinstance(step, PutSequential):
@@ -172,12 +172,12 @@ def _may_make(step: Check | Put | Delete) -> bool:
     return step.expected is Expect.ABSENT or (isinstance(step, Put) and step.expected is Expect.ANY)
 
 
-def _place(step: Step) -> tuple[str, str]:
+def _place(step: Part) -> tuple[str, str]:
     _, key = _kind_and_key(step)
     return key.path, partition_of(key)
 
 
-def _keys(batch: Steps) -> int:
+def _keys(batch: Parts) -> int:
     return sum(not isinstance(step, PutSequential) for step in batch)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from txnframework.errors import TxnFrameworkError
-from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, Record, RecordPage
+from txnframework.model import Delete, IndexRange, Key, KeyRange, Put, Record, RecordPage, Step
 from txnframework_sql._options import MetadataOptions
 from txnframework_sql.postgresql._call_groups import CallGroups, LockWaits
 from txnframework_sql.postgresql._connection import SCHEMA
@@ -17,8 +17,8 @@ from txnframework_sql.postgresql._record_writes import (
     LOCK_WAIT_MS,
     Answer,
     BatchGroup,
+    Parts,
     SinglePuts,
-    Steps,
     require_storable,
 )
 from txnframework_sql.postgresql._schema import APPLY_BATCHES
@@ -74,7 +74,7 @@ class PostgresqlRecords:
         # No longer than the options allow: it must not be the longer wait of the two.
         self._lock_wait_ms = min(LOCK_WAIT_MS, options.lock_timeout_ms)
         self._single_puts = SinglePuts(self._lock_wait_ms)
-        self._writes: CallGroups[Steps, tuple[Record, ...]] = CallGroups(
+        self._writes: CallGroups[Parts, tuple[Record, ...]] = CallGroups(
             self._apply,
             lock=LockWaits(self._apply_soon, self._apply_late),
             queue_max=options.queue_max,
@@ -109,14 +109,14 @@ class PostgresqlRecords:
         """Write a record and its index entries; return its new version."""
         return (await self._write((write,)))[0].version
 
-    async def delete(self, step: Delete) -> None:
+    async def delete(self, part: Delete) -> None:
         """Delete a record and its index entries."""
-        await self._write((step,))
+        await self._write((part,))
 
-    async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        """Apply all steps of a batch, or none."""
-        steps = (*batch.checks, *batch.puts, *batch.deletes)
-        return await self._write(steps) if steps else ()
+    async def apply(self, step: Step) -> tuple[Record, ...]:
+        """Make a step of records."""
+        parts = (*step.checks, *step.puts, *step.deletes)
+        return await self._write(parts) if parts else ()
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""
@@ -133,21 +133,21 @@ class PostgresqlRecords:
         await self._scans.close()
         await self._writes.close()
 
-    async def _write(self, steps: Steps) -> tuple[Record, ...]:
+    async def _write(self, parts: Parts) -> tuple[Record, ...]:
         self._executor.require_open()
-        require_storable(steps, self._shown_url)
-        return await self._writes.submit(steps)
+        require_storable(parts, self._shown_url)
+        return await self._writes.submit(parts)
 
-    async def _apply(self, batches: Sequence[Steps]) -> list[Answer]:
+    async def _apply(self, batches: Sequence[Parts]) -> list[Answer]:
         if len(batches) == 1 and (record := await self._put_single(batches[0])) is not None:
             return [(record,)]
         return await self._apply_group(BatchGroup(batches, self._lock_wait_ms))
 
-    async def _apply_soon(self, batches: Sequence[Steps]) -> list[Answer]:
+    async def _apply_soon(self, batches: Sequence[Parts]) -> list[Answer]:
         """Apply batches, or raise Locked after a short wait for a lock."""
         return await self._apply_group(BatchGroup(batches, ATTEMPT_LOCK_WAIT_MS))
 
-    async def _apply_late(self, batches: Sequence[Steps]) -> list[Answer]:
+    async def _apply_late(self, batches: Sequence[Parts]) -> list[Answer]:
         """Apply batches, or raise Locked after the wait for a lock that the options allow."""
         return await self._apply_group(BatchGroup(batches))
 
@@ -158,9 +158,9 @@ class PostgresqlRecords:
         self._executor.changed(tuple(changes))
         return answers
 
-    async def _put_single(self, steps: Steps) -> Record | None:
+    async def _put_single(self, parts: Parts) -> Record | None:
         """Write the record if this is a single simple put whose expectation is met; None: nothing was changed."""
-        single = self._single_puts.statement(steps[0]) if len(steps) == 1 and isinstance(steps[0], Put) else None
+        single = self._single_puts.statement(parts[0]) if len(parts) == 1 and isinstance(parts[0], Put) else None
         if single is None:
             return None
         text, arguments = single.text, single.arguments

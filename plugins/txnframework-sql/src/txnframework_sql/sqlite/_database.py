@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed, Unavailable
-from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, Record, RecordPage
+from txnframework.model import Delete, IndexRange, Key, KeyRange, Put, Record, RecordPage, Step
 from txnframework.model.diagnoses import Diagnosis
 from txnframework_sql._database import Joins, Records
 from txnframework_sql._error_copies import copy_error
@@ -46,15 +46,15 @@ class SqliteRecords:
 
     async def put(self, write: Put) -> int:
         """Write a record and its index entries; return its new version."""
-        return (await self.apply(Batch(puts=(write,))))[0].version
+        return (await self.apply(Step(puts=(write,))))[0].version
 
-    async def delete(self, step: Delete) -> None:
+    async def delete(self, part: Delete) -> None:
         """Delete a record and its index entries."""
-        await self.apply(Batch(deletes=(step,)))
+        await self.apply(Step(deletes=(part,)))
 
-    async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        """Apply all steps of a batch, or none."""
-        return await self._executor.share(apply_all, batch, is_write=True)
+    async def apply(self, step: Step) -> tuple[Record, ...]:
+        """Make a step of records."""
+        return await self._executor.share(apply_all, step, is_write=True)
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""

@@ -8,19 +8,17 @@ from typing import Any, Protocol, TypeVar
 from txnframework.model import (
     Append,
     Appended,
+    Applied,
     EntryRange,
-    IntendedAppend,
-    IntendedAppended,
-    JointAppend,
-    JointAppended,
     LedgerEntry,
     Limit,
+    Step,
     Tail,
 )
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.sqlite._jobs import SharedWork
 from txnframework_sql.steps import reads
-from txnframework_sql.steps.joint_appends import JointCall, append_all_jointly
+from txnframework_sql.steps.joint_appends import JointCall, append_all_jointly, deciding_put, ledger_of
 from txnframework_sql.steps.ledgers import LedgerRef, tails_of
 from txnframework_sql.steps.shared_appends import LedgerAppend, append_calls
 from txnframework_sql.steps.statements import Executor, Steps
@@ -50,28 +48,21 @@ class SqliteEntries:
         call = LedgerAppend(managed, entries, ledger_id, now_ms)
         return await self._executor.share(self._append_calls, call, is_write=True)
 
-    async def append_intended(self, managed: LedgerRef, request: IntendedAppend, now_ms: int) -> IntendedAppended:
-        """Write a write operation and append its entries, in one step."""
-        call = LedgerAppend(managed, request.entries, None, now_ms, request)
-        done: IntendedAppended = await self._executor.share(self._append_calls, call, is_write=True)
-        return done
-
-    async def append_jointly(self, request: JointAppend, now_ms: int) -> JointAppended:
-        """Append entries to several ledgers and apply a batch, in one step."""
-        done: JointAppended = await self._executor.share(
-            self._append_all_jointly, JointCall(request, now_ms), is_write=True
-        )
-        return done
-
-    async def append_with(self, transaction: Any, request: JointAppend, now_ms: int) -> JointAppended:
-        """As ``append_jointly``, in a transaction of an application that ``SqliteJoins`` has joined."""
-        header = request.puts[0].key
-        calls = (JointCall(request, now_ms),)
-        (done,) = await transaction.step(append_all_jointly(calls, self._options), header)
-        if isinstance(done, Exception):
-            raise done
-        appended: JointAppended = done
-        return appended
+    async def apply(self, step: Step, now_ms: int, transaction: Any = None) -> Applied:
+        """Make a step with appends or vacant ranges; see ``_database.Entries``."""
+        if transaction is not None:
+            work = append_all_jointly((JointCall(step, now_ms),), self._options)
+            (done,) = await transaction.step(work, deciding_put(step).key)
+            if isinstance(done, Exception):
+                raise done
+        elif step.intent is None:
+            done = await self._executor.share(self._append_all_jointly, JointCall(step, now_ms), is_write=True)
+        else:
+            (append,) = step.appends
+            call = LedgerAppend(ledger_of(append.ledger), append.entries, None, now_ms, step)
+            done = await self._executor.share(self._append_calls, call, is_write=True)
+        applied: Applied = done
+        return applied
 
     async def tail(self, managed: LedgerRef) -> Tail:
         """Return last confirmed position, open ledger and sealed flag, read at one moment."""

@@ -11,11 +11,11 @@ from txnframework.errors import LedgerClosed, LedgerSealed
 from txnframework.model import (
     Append,
     Appended,
+    Applied,
     Branch,
-    IntendedAppend,
-    IntendedAppended,
     Position,
     ProducerSequence,
+    Step,
     TxnID,
     WindowState,
 )
@@ -164,16 +164,14 @@ def append(
     return tuple(appended)
 
 
-def append_intended(
-    managed: LedgerRef, request: IntendedAppend, now_ms: int, options: LedgerOptions
-) -> Steps[IntendedAppended]:
-    """Write a write operation and append its entries; the header is locked before the ledger, as everywhere."""
-    key = request.check.key
-    require_version(key, request.check.expected, (yield from locked_version(key)))
-    operation = request.operation_at((yield from locked_end_of(managed)).tail)
-    appended = yield from append(managed, request.entries, None, now_ms, options)
-    record = yield from put_next(request.put_of(operation))
-    return IntendedAppended(appended, operation, record)
+def append_intended(managed: LedgerRef, step: Step, now_ms: int, options: LedgerOptions) -> Steps[Applied]:
+    """Make a step with an intent; the header is locked before the ledger, as everywhere."""
+    check, append_ = step.checks[0], step.appends[0]
+    assert append_.intent is not None, "see require_valid"
+    require_version(check.key, check.expected, (yield from locked_version(check.key)))
+    put = append_.intent.put_at((yield from locked_end_of(managed)).tail)
+    appended = yield from append(managed, append_.entries, None, now_ms, options)
+    return Applied(((yield from put_next(put)),), (appended,))
 
 
 def is_full(ledger_entries: int, ledger_bytes: int, options: LedgerOptions) -> bool:

@@ -1,37 +1,63 @@
-"""Steps that append to many ledgers and apply a batch of records, all or nothing, where writers are serialized."""
+"""Statements for steps that append to many ledgers and write records, where writers are serialized."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from txnframework.errors import LedgerNotFound, LedgerSealed, VersionMismatch
-from txnframework.model import Appended, IndexEntry, IndexRange, JointAppend, JointAppended, Position
+from txnframework.model import Appended, Applied, IndexEntry, IndexRange, Put, Step
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.steps.appends import append
 from txnframework_sql.steps.ledgers import LedgerRef, ends_of
 from txnframework_sql.steps.records import scan_index_entries
 from txnframework_sql.steps.shared_appends import GrowingEnd, Growth
 from txnframework_sql.steps.shared_reads import Head, RecordId, heads_of, record_id
-from txnframework_sql.steps.shared_writes import known_steps, refusal_of, write_all
+from txnframework_sql.steps.shared_writes import refusal_of, write_all
 from txnframework_sql.steps.statements import Steps
 
-Answer = JointAppended | Exception
+Answer = Applied | Exception
 Refusal = LedgerNotFound | LedgerSealed | VersionMismatch
 
 
-class JointCall(NamedTuple):
-    """One call of ``append_jointly``."""
+@dataclass(frozen=True, slots=True)
+class LedgerReference:
+    """Names a ledger in a step, with the operations of its store, which appends the entries."""
 
-    request: JointAppend
+    managed: LedgerRef
+    operations: Any = field(compare=False, repr=False)
+    """See ``_database.Entries``."""
+
+
+class JointCall(NamedTuple):
+    """One step, without an intent."""
+
+    step: Step
     now_ms: int
 
 
 def ledger_of(reference: object) -> LedgerRef:
     """Return the ledger of a reference; raise ValueError for that of another store."""
-    if not isinstance(reference, LedgerRef):
+    return _own(reference).managed
+
+
+def operations_of(reference: object) -> Any:
+    """Return the operations of the store of a ledger; raise ValueError for a reference of another store."""
+    return _own(reference).operations
+
+
+def _own(reference: object) -> LedgerReference:
+    if not isinstance(reference, LedgerReference):
         raise ValueError(f"{reference!r} is no reference of a ledger of this store")
     return reference
+
+
+def deciding_put(step: Step) -> Put:
+    """Return the put that decides a step with rows of an application: it creates a record."""
+    put = step.puts[0]
+    assert isinstance(put, Put), "see require_valid"
+    return put
 
 
 def append_all_jointly(calls: Sequence[JointCall], options: LedgerOptions) -> Steps[list[Answer]]:
@@ -47,14 +73,13 @@ def append_all_jointly(calls: Sequence[JointCall], options: LedgerOptions) -> St
     touched: set[RecordId] = set()
     indexed: list[IndexEntry] = []
     for call in calls:
-        batch = call.request.batch
-        ids = {record_id(step.key) for step in known_steps(batch)}
-        if not touched.isdisjoint(ids) or holds_one(call.request.vacant, indexed):
+        ids = {record_id(part.key) for part in call.step.keyed()}
+        if not touched.isdisjoint(ids) or holds_one(call.step.vacant, indexed):
             answers += yield from _append_apart(group, options)
             group, touched, indexed = [], set(), []
         group.append(call)
         touched |= ids
-        indexed += [entry for put in batch.puts for entry in put.indexes]
+        indexed += [entry for put in call.step.puts for entry in put.indexes]
     answers += yield from _append_apart(group, options)
     return answers
 
@@ -66,28 +91,26 @@ def holds_one(ranges: Iterable[IndexRange], entries: Sequence[IndexEntry]) -> bo
 
 def _append_apart(calls: Sequence[JointCall], options: LedgerOptions) -> Steps[list[Answer]]:
     """Perform calls that have no record in common; a ledger may be in several."""
-    heads = yield from heads_of(record_id(step.key) for call in calls for step in known_steps(call.request.batch))
+    heads = yield from heads_of(record_id(part.key) for call in calls for part in call.step.keyed())
     ends = _Ends()
-    yield from ends.look(call.request for call in calls)
-    positions: list[tuple[tuple[Position, ...], ...] | Refusal] = []
+    yield from ends.look(call.step for call in calls)
+    appended: list[tuple[tuple[Appended, ...], ...] | Refusal] = []
     for call in calls:
         # Every condition of a call precedes its first change.
-        refusal = (yield from _refusal(call.request, heads)) or ends.refusal(call.request)
-        positions.append(refusal or (yield from ends.append(call, options)))
+        refusal = (yield from _refusal(call.step, heads)) or ends.refusal(call.step)
+        appended.append(refusal or (yield from ends.append(call, options)))
     yield from ends.growth.write()
-    accepted = [
-        call.request.batch for call, done in zip(calls, positions, strict=True) if not isinstance(done, Exception)
-    ]
+    accepted = [call.step for call, done in zip(calls, appended, strict=True) if not isinstance(done, Exception)]
     written = iter((yield from write_all(accepted, heads)))
-    return [done if isinstance(done, Exception) else JointAppended(done, next(written)) for done in positions]
+    return [done if isinstance(done, Exception) else Applied(next(written), done) for done in appended]
 
 
-def _refusal(request: JointAppend, heads: Mapping[RecordId, Head]) -> Steps[VersionMismatch | None]:
-    """Return why the records refuse a request, or None."""
-    for entries in request.vacant:
+def _refusal(step: Step, heads: Mapping[RecordId, Head]) -> Steps[VersionMismatch | None]:
+    """Return why the records refuse a step, or None."""
+    for entries in step.vacant:
         for record in (yield from scan_index_entries(entries, 1)).records:
             return VersionMismatch(record.key, record.version)
-    return refusal_of(request.batch, heads)
+    return refusal_of(step, heads)
 
 
 class _Ends:
@@ -97,17 +120,17 @@ class _Ends:
         self.growth = Growth()
         self._ends: dict[int, GrowingEnd] = {}
 
-    def look(self, requests: Iterable[JointAppend]) -> Steps[None]:
-        """Read the ends of the ledgers of requests."""
-        ledgers = [ledger_of(one.ledger) for request in requests for one in request.appends]
+    def look(self, steps: Iterable[Step]) -> Steps[None]:
+        """Read the ends of the ledgers of steps."""
+        ledgers = [ledger_of(one.ledger) for step in steps for one in step.appends]
         found = yield from ends_of(ledgers)
         for managed in ledgers:
             if managed.id in found:
                 self._ends[managed.id] = GrowingEnd(managed, found[managed.id], {})
 
-    def refusal(self, request: JointAppend) -> Refusal | None:
-        """Return why a ledger refuses the request, or None."""
-        for one in request.appends:
+    def refusal(self, step: Step) -> Refusal | None:
+        """Return why a ledger refuses the step, or None."""
+        for one in step.appends:
             managed = ledger_of(one.ledger)
             end = self._ends.get(managed.id)
             if end is None:
@@ -116,11 +139,11 @@ class _Ends:
                 return LedgerSealed(managed.name)
         return None
 
-    def append(self, call: JointCall, options: LedgerOptions) -> Steps[tuple[tuple[Position, ...], ...]]:
+    def append(self, call: JointCall, options: LedgerOptions) -> Steps[tuple[tuple[Appended, ...], ...]]:
         """Append the entries of a call that no ledger refuses."""
         appended: dict[int, tuple[Appended, ...]] = {}
         apart = []
-        for one in call.request.appends:
+        for one in call.step.appends:
             managed = ledger_of(one.ledger)
             end = self._ends[managed.id]
             if end.takes(one.entries, options):
@@ -133,6 +156,5 @@ class _Ends:
             for one in apart:
                 managed = ledger_of(one.ledger)
                 appended[managed.id] = yield from append(managed, one.entries, None, call.now_ms, options)
-            yield from self.look([JointAppend(tuple(apart))])
-        ids = [ledger_of(one.ledger).id for one in call.request.appends]
-        return tuple(tuple(entry.position for entry in appended[managed_id]) for managed_id in ids)
+            yield from self.look([Step(appends=tuple(apart))])
+        return tuple([appended[ledger_of(one.ledger).id] for one in call.step.appends])

@@ -9,8 +9,6 @@ from sqlalchemy import Executable, bindparam, delete, insert, select, update
 
 from txnframework.errors import VersionMismatch
 from txnframework.model import (
-    Batch,
-    Check,
     Delete,
     Expect,
     Expected,
@@ -19,6 +17,7 @@ from txnframework.model import (
     Put,
     PutSequential,
     Record,
+    Step,
 )
 from txnframework_sql.schema import counters, index_entries, records
 from txnframework_sql.steps.records import AT_RECORD, decode_indexes, encode_indexes
@@ -80,25 +79,25 @@ _NO_HEAD: _Head = (None, frozenset())
 _HEADS_ALONE_MAX = 3
 
 
-def apply_batch(batch: Batch) -> Steps[tuple[Record, ...]]:
+def apply_batch(step: Step) -> Steps[tuple[Record, ...]]:
     """Apply every step of a batch; raise VersionMismatch before the first change."""
     heads: dict[Key, _Head] = {}
-    for step in (*batch.checks, *batch.puts):
-        if not isinstance(step, PutSequential):
-            heads[step.key] = version, _ = yield from _head(step.key)
-            require_version(step.key, step.expected, version)
+    for part in (*step.checks, *step.puts):
+        if not isinstance(part, PutSequential):
+            heads[part.key] = version, _ = yield from _head(part.key)
+            require_version(part.key, part.expected, version)
     by_partition: dict[str, list[Key]] = {}
-    for deleted in batch.deletes:
+    for deleted in step.deletes:
         by_partition.setdefault(partition_of(deleted.key), []).append(deleted.key)
     for keys in by_partition.values():
         heads |= yield from _heads(keys)
-    for deleted in batch.deletes:
+    for deleted in step.deletes:
         require_version(deleted.key, deleted.expected, heads[deleted.key][0])
-    written = yield from _put_next_together(batch.puts)
-    for put in () if written else batch.puts:
-        steps = put_next(put) if isinstance(put, PutSequential) else _write(put, *heads[put.key])
-        written.append((yield from steps))
-    yield from _remove({deleted.key: heads[deleted.key] for deleted in batch.deletes})
+    written = yield from _put_next_together(step.puts)
+    for put in () if written else step.puts:
+        parts = put_next(put) if isinstance(put, PutSequential) else _write(put, *heads[put.key])
+        written.append((yield from parts))
+    yield from _remove({deleted.key: heads[deleted.key] for deleted in step.deletes})
     return tuple(written)
 
 
@@ -109,11 +108,11 @@ def put_record(put: Put) -> Steps[Record]:
     return (yield from _write(put, version, indexes))
 
 
-def delete_record(step: Delete) -> Steps[None]:
+def delete_record(part: Delete) -> Steps[None]:
     """Delete a record with its index entries; raise VersionMismatch before any change."""
-    version, indexes = yield from _head(step.key)
-    require_version(step.key, step.expected, version)
-    yield from _remove({step.key: (version, indexes)})
+    version, indexes = yield from _head(part.key)
+    require_version(part.key, part.expected, version)
+    yield from _remove({part.key: (version, indexes)})
 
 
 def next_number(counter: str) -> Steps[int]:
@@ -121,22 +120,6 @@ def next_number(counter: str) -> Steps[int]:
     found = yield from row(_NEXT_NUMBER, counter=counter)
     assert found is not None, "made with the schema"
     return int(found[0])
-
-
-def check_batch(batch: Batch) -> None:
-    """Raise ValueError for a batch that names two partitions without saying so, or one key twice."""
-    steps: list[Check | Put | Delete] = []
-    partitions: set[str] = set()
-    for step in (*batch.checks, *batch.puts, *batch.deletes):
-        if isinstance(step, PutSequential):
-            partitions.add(partition_of(step.prefix))
-        else:
-            steps.append(step)
-            partitions.add(partition_of(step.key))
-    if len(partitions) > 1 and not batch.across_partitions:
-        raise ValueError(f"a batch must have one partition, not {sorted(partitions)}")
-    if len({(step.key.path, partition_of(step.key)) for step in steps}) < len(steps):
-        raise ValueError("a batch may have only one step for each key")
 
 
 def _head(key: Key) -> Steps[_Head]:

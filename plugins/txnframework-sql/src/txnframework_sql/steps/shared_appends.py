@@ -10,14 +10,13 @@ from txnframework.errors import LedgerClosed, LedgerNotFound, LedgerSealed, Vers
 from txnframework.model import (
     Append,
     Appended,
+    Applied,
     Branch,
-    IntendedAppend,
-    IntendedAppended,
     Position,
     PutSequential,
+    Step,
     Tail,
 )
-from txnframework.model.records import WriteOperation
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.steps.appends import (
     Totals,
@@ -44,19 +43,19 @@ from txnframework_sql.steps.statements import LedgerChange, Steps, changed
 
 class LedgerAppend(NamedTuple):
     """
-    One call of ``append`` of a managed ledger, or of ``append_intended``.
+    One call of ``append`` of a managed ledger, or a step with an intent.
 
-    ``request``: that of ``append_intended``, with the same entries; ``ledger_id`` is None then.
+    ``step``: with the same entries; ``ledger_id`` is None then.
     """
 
     managed: LedgerRef
     entries: tuple[Append, ...]
     ledger_id: int | None
     now_ms: int
-    request: IntendedAppend | None = None
+    step: Step | None = None
 
 
-Answer = tuple[Appended, ...] | IntendedAppended | Exception
+Answer = tuple[Appended, ...] | Applied | Exception
 
 
 def append_calls(calls: Sequence[LedgerAppend], options: LedgerOptions) -> Steps[list[Answer]]:
@@ -68,10 +67,10 @@ def append_calls(calls: Sequence[LedgerAppend], options: LedgerOptions) -> Steps
     all later ones to the same ledger. What was decided before is written first. Write operations are written last, all
     together.
     """
-    if len(calls) == 1 and calls[0].request is None:
+    if len(calls) == 1 and calls[0].step is None:
         return [(yield from append(*calls[0][:4], options))]
     growth = Growth()
-    headers = yield from heads_of(record_id(call.request.check.key) for call in calls if call.request is not None)
+    headers = yield from heads_of(record_id(call.step.checks[0].key) for call in calls if call.step is not None)
     found = yield from ends_of(call.managed for call in calls)
     newest = yield from newest_copies(
         (call.managed.id, entry.sequence.producer)
@@ -86,8 +85,8 @@ def append_calls(calls: Sequence[LedgerAppend], options: LedgerOptions) -> Steps
     for call in calls:
         managed = call.managed
         try:
-            if call.request is not None:
-                check = call.request.check
+            if call.step is not None:
+                check = call.step.checks[0]
                 require_version(check.key, check.expected, headers.get(record_id(check.key), NO_HEAD)[0])
             if managed.id not in found:
                 raise LedgerNotFound(managed.name)
@@ -100,10 +99,10 @@ def append_calls(calls: Sequence[LedgerAppend], options: LedgerOptions) -> Steps
             if answer is None:
                 yield from growth.write()
                 ends[managed.id] = None
-                tail = (yield from end_of(managed)).tail if tail is None and call.request is not None else tail
+                tail = (yield from end_of(managed)).tail if tail is None and call.step is not None else tail
                 answer = yield from append(*call[:4], options)
-            if call.request is not None and tail is not None and isinstance(answer, tuple):
-                intended.add(len(answers), call.request, tail, answer)
+            if call.step is not None and tail is not None and isinstance(answer, tuple):
+                intended.add(len(answers), call.step, tail, answer)
             answers.append(answer)
         except (LedgerNotFound, LedgerSealed, LedgerClosed, VersionMismatch) as error:
             # Each is raised before the first change of its call.
@@ -118,21 +117,21 @@ class _Intended:
     """The write operations of calls, by the number of the call."""
 
     def __init__(self) -> None:
-        self._calls: list[tuple[int, WriteOperation, tuple[Appended, ...]]] = []
+        self._calls: list[tuple[int, tuple[Appended, ...]]] = []
         self._puts: list[PutSequential] = []
 
-    def add(self, number: int, request: IntendedAppend, tail: Tail, appended: tuple[Appended, ...]) -> None:
+    def add(self, number: int, step: Step, tail: Tail, appended: tuple[Appended, ...]) -> None:
         """Add the operation of a call whose entries were appended after ``tail``."""
-        operation = request.operation_at(tail)
-        self._calls.append((number, operation, appended))
-        self._puts.append(request.put_of(operation))
+        assert step.intent is not None, "its call is a step with an intent"
+        self._calls.append((number, appended))
+        self._puts.append(step.intent.put_at(tail))
 
-    def write(self) -> Steps[list[tuple[int, IntendedAppended]]]:
+    def write(self) -> Steps[list[tuple[int, Applied]]]:
         """Write the operations; return the results of their calls."""
         records = yield from put_all_next(self._puts, has_records)
         return [
-            (number, IntendedAppended(appended, operation, record))
-            for (number, operation, appended), record in zip(self._calls, records, strict=True)
+            (number, Applied((record,), (appended,)))
+            for (number, appended), record in zip(self._calls, records, strict=True)
         ]
 
 

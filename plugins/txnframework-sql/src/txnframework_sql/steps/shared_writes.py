@@ -8,7 +8,7 @@ from sqlalchemy import bindparam
 from sqlalchemy.dialects.sqlite import insert
 
 from txnframework.errors import VersionMismatch
-from txnframework.model import Batch, Check, Delete, IndexEntry, Put, PutSequential, Record
+from txnframework.model import Delete, IndexEntry, Put, PutSequential, Record, Step
 from txnframework_sql.schema import records
 from txnframework_sql.steps.record_writes import (
     DELETE,
@@ -32,54 +32,54 @@ _STORE = _STORE.on_conflict_do_update(
 Written = tuple[Record, ...]
 
 
-def apply_all(batches: Sequence[Batch]) -> Steps[list[Written | Exception]]:
+def apply_all(steps: Sequence[Step]) -> Steps[list[Written | Exception]]:
     """
     Apply each batch by itself, one after the other; return its records, or the error that refuses it.
 
     All of them are decided by one look at the records, and written together. A batch that follows another one at the
     same record is decided after that one is written.
     """
-    if len(batches) == 1:
-        return [(yield from apply_batch(batches[0]))]
+    if len(steps) == 1:
+        return [(yield from apply_batch(steps[0]))]
     answers: list[Written | Exception] = []
-    group: list[Batch] = []
+    group: list[Step] = []
     touched: set[RecordId] = set()
-    for batch in batches:
-        ids = {record_id(step.key) for step in known_steps(batch)}
+    for step in steps:
+        ids = {record_id(part.key) for part in step.keyed()}
         if not touched.isdisjoint(ids):
             answers += yield from _apply_apart(group)
             group, touched = [], set()
-        group.append(batch)
+        group.append(step)
         touched |= ids
     answers += yield from _apply_apart(group)
     return answers
 
 
-def _apply_apart(batches: Sequence[Batch]) -> Steps[list[Written | Exception]]:
+def _apply_apart(steps: Sequence[Step]) -> Steps[list[Written | Exception]]:
     """Apply batches that have no record in common."""
-    heads = yield from heads_of(record_id(step.key) for batch in batches for step in known_steps(batch))
-    refusals = [refusal_of(batch, heads) for batch in batches]
-    accepted = [batch for batch, refusal in zip(batches, refusals, strict=True) if refusal is None]
+    heads = yield from heads_of(record_id(part.key) for step in steps for part in step.keyed())
+    refusals = [refusal_of(step, heads) for step in steps]
+    accepted = [step for step, refusal in zip(steps, refusals, strict=True) if refusal is None]
     written = iter((yield from write_all(accepted, heads)))
     return [next(written) if refusal is None else refusal for refusal in refusals]
 
 
-def refusal_of(batch: Batch, heads: Mapping[RecordId, Head]) -> VersionMismatch | None:
+def refusal_of(step: Step, heads: Mapping[RecordId, Head]) -> VersionMismatch | None:
     """Return why a batch is refused, or None."""
     try:
-        for step in known_steps(batch):
-            require_version(step.key, step.expected, heads.get(record_id(step.key), NO_HEAD)[0])
+        for part in step.keyed():
+            require_version(part.key, part.expected, heads.get(record_id(part.key), NO_HEAD)[0])
     except VersionMismatch as error:
         return error
     return None
 
 
-def write_all(batches: Sequence[Batch], heads: Mapping[RecordId, Head]) -> Steps[list[Written]]:
+def write_all(steps: Sequence[Step], heads: Mapping[RecordId, Head]) -> Steps[list[Written]]:
     """Write accepted batches; return the records of each, in the order of its puts."""
-    puts = [put for batch in batches for put in batch.puts if isinstance(put, Put)]
-    deletes = [deleted for batch in batches for deleted in batch.deletes if record_id(deleted.key) in heads]
+    puts = [put for step in steps for put in step.puts if isinstance(put, Put)]
+    deletes = [deleted for step in steps for deleted in step.deletes if record_id(deleted.key) in heads]
     changing: tuple[Put | Delete, ...] = (*puts, *deletes)
-    before = {step.key: decode_indexes(step.key, heads.get(record_id(step.key), NO_HEAD)[1]) for step in changing}
+    before = {part.key: decode_indexes(part.key, heads.get(record_id(part.key), NO_HEAD)[1]) for part in changing}
     after = {put.key: frozenset(put.indexes) for put in puts}
     numbers = (yield from new_numbers(len(puts))) if puts else ()
     stored = [Record(put.key, bytes(put.value), number) for put, number in zip(puts, numbers, strict=True)]
@@ -97,7 +97,7 @@ def write_all(batches: Sequence[Batch], heads: Mapping[RecordId, Head]) -> Steps
         ],
     )
     yield from write_many(
-        DELETE, [{"at_path": step.key.path, "at_partition": partition_of(step.key)} for step in deletes]
+        DELETE, [{"at_path": part.key.path, "at_partition": partition_of(part.key)} for part in deletes]
     )
     none: frozenset[IndexEntry] = frozenset()
     yield from write_many(DELETE_ENTRY, index_rows({key: old - after.get(key, none) for key, old in before.items()}))
@@ -105,11 +105,6 @@ def write_all(batches: Sequence[Batch], heads: Mapping[RecordId, Head]) -> Steps
     for key, old in before.items():
         yield from changed(RecordChange(key.path, partition_of(key), old | after.get(key, none)))
     # After the others, because a record that was written with its whole key may have the next number.
-    sequential = [put for batch in batches for put in batch.puts if isinstance(put, PutSequential)]
+    sequential = [put for step in steps for put in step.puts if isinstance(put, PutSequential)]
     numbered, named = iter((yield from put_all_next(sequential, has_records))), iter(stored)
-    return [tuple(next(named if isinstance(put, Put) else numbered) for put in batch.puts) for batch in batches]
-
-
-def known_steps(batch: Batch) -> tuple[Check | Put | Delete, ...]:
-    """Return the steps of a batch whose records are known before it, in the order in which they are decided."""
-    return (*batch.checks, *(put for put in batch.puts if isinstance(put, Put)), *batch.deletes)
+    return [tuple(next(named if isinstance(put, Put) else numbered) for put in step.puts) for step in steps]

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import asyncpg
 
-from txnframework.interfaces import IColocatedStore, ILedgerStore, IMetadataStore
+from txnframework.interfaces import ILedgerStore, IMetadataStore
 from txnframework.model import Key
 from txnframework.testing import (
     CoCommitting,
@@ -330,7 +330,7 @@ class PostgresLedgerHarness(
                 await store.close()
 
     @asynccontextmanager
-    async def open_with_records(self) -> AsyncIterator[tuple[ILedgerStore, IColocatedStore]]:
+    async def open_with_records(self) -> AsyncIterator[tuple[ILedgerStore, IMetadataStore]]:
         """Open a client of ledgers and records, each with its own connections."""
         async with self._database.client() as client:
             options = MetadataOptions(**_OWN)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from txnframework.errors import TxnFrameworkError
-from txnframework.interfaces import IColocatedStore, ILedgerStore, IMetadataStore
+from txnframework.interfaces import ILedgerStore, IMetadataStore
 from txnframework.testing import (
     CoCommitting,
     Colocated,
@@ -229,16 +229,17 @@ class SqlLedgerHarness(
             await store.close()
 
     @asynccontextmanager
-    async def open_with_records(self) -> AsyncIterator[tuple[ILedgerStore, IColocatedStore]]:
+    async def open_with_records(self) -> AsyncIterator[tuple[ILedgerStore, IMetadataStore]]:
         """Open ledgers and records of the file that share a connection."""
-        url, environment = self._file.url, self.environment
-        records = await open_metadata_store(url, environment, MetadataOptions(poll_ms=POLL_MS))
+        url, environment, kind = self._file.url, self.environment, self._file.kind()
+        records = await open_metadata_store(url, environment, MetadataOptions(poll_ms=POLL_MS), kind)
         try:
-            ledgers = await open_ledger_store(url, environment, LedgerOptions(poll_ms=POLL_MS), records.identity)
+            ledgers = await open_ledger_store(url, environment, LedgerOptions(poll_ms=POLL_MS), records.identity, kind)
+            self._file.opened(ledgers.database, kind)
             try:
-                assert IColocatedStore.providedBy(records)
                 yield ledgers, records
             finally:
+                self._file.closing(ledgers.database)
                 await ledgers.close()
         finally:
             await records.close()

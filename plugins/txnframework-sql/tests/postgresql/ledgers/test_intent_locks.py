@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from first_appends import (
+    Announced,
     Both,
+    announce,
     entries_of,
     header_key,
     kinds,
@@ -22,12 +24,11 @@ from msgspec.structs import replace
 from txnframework.errors import LedgerSealed, OutcomeUnknown, VersionMismatch
 from txnframework.model import (
     Append,
-    Batch,
     Expect,
-    IntendedAppended,
     Key,
     ProducerSequence,
     Put,
+    Step,
 )
 from txnframework_sql.testing.postgresql import PostgresLedgerHarness
 
@@ -43,10 +44,10 @@ def test_a_locked_header_delays_no_others(ledgers: Ledgers) -> None:
             made = await both.create("a", "b")
             one, two = await both.begin(1, 2)
             async with ledgers.held("SELECT FROM records WHERE path = '/txn/0001' FOR UPDATE") as hold:
-                late = [asyncio.create_task(ledger.append_intended(request(1, one, ledger))) for ledger in made]
+                late = [asyncio.create_task(announce(ledger, request(1, one, ledger))) for ledger in made]
                 await hold.waiting(2)
                 for _ in range(2):
-                    await asyncio.gather(*(ledger.append_intended(request(2, two, ledger)) for ledger in made))
+                    await asyncio.gather(*(announce(ledger, request(2, two, ledger)) for ledger in made))
                     await asyncio.gather(*(ledger.append((Append(b"y"),), None) for ledger in made))
                 assert not any(task.done() for task in late)
                 await hold.let_go()
@@ -63,15 +64,14 @@ def test_other_expectations(ledgers: Ledgers) -> None:
         async with opened(ledgers) as both:
             made = await both.create("a", "b")
             (version,) = await both.begin(1)
-            for expected, answer in ((Expect.ABSENT, VersionMismatch), (Expect.ANY, IntendedAppended)):
+            for expected, answer in ((Expect.ABSENT, VersionMismatch), (Expect.ANY, Announced)):
                 changed = [
                     replace(one := request(1, version, ledger), check=replace(one.check, expected=expected))
                     for ledger in made
                 ]
                 async with ledgers.held("SELECT FROM records WHERE path = '/txn/0001' FOR UPDATE") as hold:
                     calls = [
-                        asyncio.create_task(ledger.append_intended(one))
-                        for ledger, one in zip(made, changed, strict=True)
+                        asyncio.create_task(announce(ledger, one)) for ledger, one in zip(made, changed, strict=True)
                     ]
                     await hold.waiting(2)
                     await hold.let_go()
@@ -88,7 +88,7 @@ def test_a_checked_header_is_kept(ledgers: Ledgers) -> None:
             (ledger,) = await both.create("a")
             (version,) = await both.begin(1)
             async with ledgers.held("LOCK TABLE entries IN EXCLUSIVE MODE") as hold:
-                sending = asyncio.create_task(ledger.append_intended(request(1, version, ledger)))
+                sending = asyncio.create_task(announce(ledger, request(1, version, ledger)))
                 await hold.waiting(1)
                 ending = asyncio.create_task(other.records.put(Put(header_key(1), b"ended", version)))
                 waiting = asyncio.create_task(hold.waiting(2))
@@ -111,7 +111,7 @@ def test_a_locked_ledger_is_waited_for(ledgers: Ledgers) -> None:
             (version,) = await both.begin(1)
             await ledger.append((Append(b"1"),), None)
             async with ledgers.held() as hold:
-                calls = [asyncio.create_task(ledger.append_intended(request(1, version, ledger)))]
+                calls = [asyncio.create_task(announce(ledger, request(1, version, ledger)))]
                 await hold.waiting(1)
                 await hold.holding.execute("UPDATE managed_ledgers SET sealed = 1; COMMIT")
                 assert kinds(await outcomes(*calls)) == [LedgerSealed]
@@ -130,14 +130,14 @@ def test_lost_connection(ledgers: Ledgers) -> None:
             entry = Append(b"x", sequence=ProducerSequence("p", 1, 1))
             calls = [(number, version, made[number], entry) for number, version in enumerate(versions)]
             async with ledgers.held("LOCK TABLE entries IN EXCLUSIVE MODE") as hold:
-                sent = asyncio.gather(*(one[2].append_intended(request(*one)) for one in calls), return_exceptions=True)
+                sent = asyncio.gather(*(announce(one[2], request(*one)) for one in calls), return_exceptions=True)
                 await hold.waiting(1)
                 await hold.end_waiting()
                 answers = await sent
             assert kinds(answers) == [OutcomeUnknown] * 3
             assert len({id(answer) for answer in answers}) == 3
             assert await both.operations() == []
-            done = await asyncio.gather(*(one[2].append_intended(request(*one)) for one in calls))
+            done = await asyncio.gather(*(announce(one[2], request(*one)) for one in calls))
             assert not any(one.appended[0].duplicate for one in done)
             assert [await entries_of(ledger) for ledger in made] == [[b"x"]] * 3
 
@@ -154,18 +154,16 @@ def test_lost_reply(tmp_path: Path) -> None:
                 both = Both(store, records)
                 made = await both.create("a", "b")
                 versions = await both.begin(0, 1)
-                await asyncio.gather(
-                    *(one.append_intended(request(at, versions[at], one)) for at, one in enumerate(made))
-                )
+                await asyncio.gather(*(announce(one, request(at, versions[at], one)) for at, one in enumerate(made)))
                 entry = Append(b"again", sequence=ProducerSequence("p", 1, 1))
                 calls = [(at, versions[at], ledger, entry) for at, ledger in enumerate(made)]
                 await harness.cut(store)
-                answers = await outcomes(*(one[2].append_intended(request(*one)) for one in calls))
+                answers = await outcomes(*(announce(one[2], request(*one)) for one in calls))
                 assert kinds(answers) == [OutcomeUnknown] * 2
                 await harness.restore(store)
                 assert [await entries_of(ledger) for ledger in made] == [[b"x", b"again"]] * 2
                 assert len(await both.operations()) == 4
-                for done in await asyncio.gather(*(one[2].append_intended(request(*one)) for one in calls)):
+                for done in await asyncio.gather(*(announce(one[2], request(*one)) for one in calls)):
                     assert done.appended[0].duplicate
                 assert len(await both.operations()) == 6
         finally:
@@ -190,22 +188,23 @@ def test_no_deadlock_with_the_ends_of_transactions(ledgers: Ledgers, seed: int) 
             versions = await one.begin(*txns)
             await one.records.put(Put(Key("/cursor/a"), b"", Expect.ABSENT))
             ended: dict[int, int] = {}
-            written: list[IntendedAppended] = []
+            written: list[Announced] = []
 
             async def send(both: Both, number: int) -> None:
                 made = handles[number]
                 for turn in range(12):
                     calls = [
-                        made[at].append_intended(
-                            request(txn, versions[txn], made[at], Append(b"%d:%d:%d:%d" % (txn, at, number, turn)))
+                        announce(
+                            made[at],
+                            request(txn, versions[txn], made[at], Append(b"%d:%d:%d:%d" % (txn, at, number, turn))),
                         )
                         for at in rng.sample(range(8), 8)
                         for txn in rng.sample(txns, 2)
                     ]
                     ends = [end(both, number + turn % 5 * 2)] if turn % 5 < 2 and turn > 2 else []
                     for answer in await outcomes(*calls, *ends):
-                        assert isinstance(answer, IntendedAppended | VersionMismatch | None), answer
-                        if isinstance(answer, IntendedAppended):
+                        assert isinstance(answer, Announced | VersionMismatch | None), answer
+                        if isinstance(answer, Announced):
                             written.append(answer)
 
             async def end(both: Both, txn: int) -> None:
@@ -213,8 +212,8 @@ def test_no_deadlock_with_the_ends_of_transactions(ledgers: Ledgers, seed: int) 
                     return
                 cursor = Put(Key("/cursor/a"), b"%d" % txn, Expect.ANY)
                 header = Put(header_key(txn), b"ended", versions[txn])
-                found = await both.records.apply(Batch(puts=(header, cursor), across_partitions=True))
-                ended[txn] = found[0].version
+                found = await both.records.apply(Step(puts=(header, cursor)))
+                ended[txn] = found.records[0].version
 
             await asyncio.gather(send(one, 0), send(two, 1))
             assert sorted(ended) == [*txns[:4]]

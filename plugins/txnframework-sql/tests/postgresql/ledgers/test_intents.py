@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from first_appends import (
     EVERYTHING,
+    Announced,
     Both,
+    announce,
     entries_of,
     header_key,
     kinds,
@@ -22,16 +24,12 @@ from first_appends import (
 )
 
 from txnframework.errors import InvalidInput, LedgerSealed, VersionMismatch
-from txnframework.interfaces import IColocatedLedger
+from txnframework.interfaces import IManagedLedger
 from txnframework.model import (
-    EARLIEST,
     Append,
     Appended,
     Branch,
-    Check,
     IndexEntry,
-    IntendedAppend,
-    IntendedAppended,
     Key,
     KeyRange,
     Position,
@@ -46,7 +44,7 @@ if TYPE_CHECKING:
     from conftest import Ledgers
 
 
-class Step(NamedTuple):
+class Call(NamedTuple):
     """One call: the number of its ledger, the transaction of its operation or None, and its entries."""
 
     number: int
@@ -54,7 +52,7 @@ class Step(NamedTuple):
     entries: tuple[Append, ...]
 
 
-def random_step(rng: random.Random) -> Step:
+def random_step(rng: random.Random) -> Call:
     """Return a call whose entries may have earlier copies."""
     txn = rng.choice((None, 1, 1, 2, 3))
     branch = None if txn is None else Branch(TxnID(1, txn), 0)
@@ -63,24 +61,16 @@ def random_step(rng: random.Random) -> Step:
         first = rng.randrange(40)
         sequence = rng.choice((None, None, ProducerSequence(rng.choice("pq"), first, first)))
         entries.append(Append(bytes(rng.randrange(5)), 1, branch, sequence))
-    return Step(rng.randrange(3), txn, tuple(entries) if rng.randrange(12) else ())
+    return Call(rng.randrange(3), txn, tuple(entries) if rng.randrange(12) else ())
 
 
-async def performed(both: Both, made: Sequence[IColocatedLedger], versions: dict[int, int], step: Step) -> object:
+async def performed(both: Both, made: Sequence[IManagedLedger], versions: dict[int, int], step: Call) -> object:
     """Perform a call; return its result, with the places of ledgers for their ids, or the type of its error."""
     ledger = made[step.number]
     try:
         if step.txn is None:
             return await _placed(ledger, await ledger.append(step.entries, None))
-        done = await ledger.append_intended(
-            IntendedAppend(
-                step.entries,
-                Check(header_key(step.txn), versions[step.txn]),
-                prefix_of(step.txn),
-                (IndexEntry("by-segment", ledger.name.encode()),),
-                WriteOperation(branch=0, segment=ledger.name, ledger=0, after=str(EARLIEST)),
-            )
-        )
+        done = await announce(ledger, request(step.txn, versions[step.txn], ledger, *step.entries))
     except (VersionMismatch, LedgerSealed) as error:
         return type(error)
     assert await both.records.get(done.record.key) == done.record
@@ -90,7 +80,7 @@ async def performed(both: Both, made: Sequence[IColocatedLedger], versions: dict
     return await _placed(ledger, done.appended), place, done.operation.branch, done.operation.segment
 
 
-async def _placed(ledger: IColocatedLedger, appended: Sequence[Appended]) -> list[object]:
+async def _placed(ledger: IManagedLedger, appended: Sequence[Appended]) -> list[object]:
     ids = [one.ledger_id for one in await ledger.ledgers(0, 1_000)]
     return [(ids.index(one.position.ledger_id), one.position.entry_id, one.duplicate, one.branch) for one in appended]
 
@@ -137,7 +127,7 @@ def test_one_commit_for_many_ledgers(ledgers: Ledgers) -> None:
             versions = await both.begin(*range(3))
             numbers = "SELECT count(DISTINCT xmin::text) FROM {} WHERE {}"
             calls = (
-                ledger.append_intended(request(number % 3, versions[number % 3], ledger))
+                announce(ledger, request(number % 3, versions[number % 3], ledger))
                 for number, ledger in enumerate(made)
             )
             done = await asyncio.gather(*calls)
@@ -156,10 +146,10 @@ def test_calls_for_one_ledger(ledgers: Ledgers) -> None:
             (ledger,) = await both.create("a")
             one, two = await both.begin(1, 2)
             first, second, plain, third = await asyncio.gather(
-                ledger.append_intended(request(1, one, ledger, Append(b"1"), Append(b"2"))),
-                ledger.append_intended(request(2, two, ledger, Append(b"3"))),
+                announce(ledger, request(1, one, ledger, Append(b"1"), Append(b"2"))),
+                announce(ledger, request(2, two, ledger, Append(b"3"))),
                 ledger.append((Append(b"4"),), None),
-                ledger.append_intended(request(1, one, ledger, Append(b"5"))),
+                announce(ledger, request(1, one, ledger, Append(b"5"))),
             )
             assert await entries_of(ledger) == [b"1", b"2", b"3", b"4", b"5"]
             id_ = plain[0].position.ledger_id
@@ -183,13 +173,13 @@ def test_only_calls_of_changed_headers_are_refused(ledgers: Ledgers) -> None:
             one, two = await both.begin(1, 2)
             ended = await both.records.put(Put(header_key(2), b"ended", two))
             answers = await outcomes(
-                shared.append_intended(request(1, one, shared, Append(b"1"))),
-                shared.append_intended(request(2, two, shared, Append(b"2"))),
-                free.append_intended(request(1, one, free, Append(b"3"))),
-                shared.append_intended(request(1, one, shared, Append(b"4"))),
-                free.append_intended(request(3, 1, free, Append(b"5"))),
+                announce(shared, request(1, one, shared, Append(b"1"))),
+                announce(shared, request(2, two, shared, Append(b"2"))),
+                announce(free, request(1, one, free, Append(b"3"))),
+                announce(shared, request(1, one, shared, Append(b"4"))),
+                announce(free, request(3, 1, free, Append(b"5"))),
             )
-            done, refused = IntendedAppended, VersionMismatch
+            done, refused = Announced, VersionMismatch
             assert kinds(answers) == [done, refused, done, done, refused]
             assert [(answers[at].key, answers[at].actual) for at in (1, 4)] == [
                 (header_key(2), ended),
@@ -209,7 +199,7 @@ def test_a_full_ledger(ledgers: Ledgers) -> None:
         async with opened(ledgers, ledger_entries_max=3) as both:
             (ledger,) = await both.create("a")
             (version,) = await both.begin(1)
-            calls = (ledger.append_intended(request(1, version, ledger, Append(b"%d" % at))) for at in range(8))
+            calls = (announce(ledger, request(1, version, ledger, Append(b"%d" % at))) for at in range(8))
             done = await asyncio.gather(*calls)
             assert await entries_of(ledger) == [b"%d" % at for at in range(8)]
             assert [one.appended[0].position.entry_id for one in done] == [0, 1, 2, 0, 1, 2, 0, 1]
@@ -236,7 +226,7 @@ def test_a_number_in_use(ledgers: Ledgers) -> None:
                         key.path,
                         key.partition,
                     )
-            done = await ledger.append_intended(request(1, version, ledger))
+            done = await announce(ledger, request(1, version, ledger))
             assert done.record.key not in taken
             for key in taken:
                 found = await both.records.get(key)
@@ -262,11 +252,11 @@ def test_invalid_value_of_one_call(ledgers: Ledgers) -> None:
             indexes: list[tuple[IndexEntry, ...]] = [(), (IndexEntry("nul\0", b"k"),), ()]
             answers = await outcomes(
                 *(
-                    ledger.append_intended(request(1, version, ledger, indexes=more))
+                    announce(ledger, request(1, version, ledger, indexes=more))
                     for ledger, more in zip(made, indexes, strict=True)
                 )
             )
-            assert kinds(answers) == [IntendedAppended, InvalidInput, IntendedAppended]
+            assert kinds(answers) == [Announced, InvalidInput, Announced]
             assert [len(await entries_of(ledger)) for ledger in made] == [1, 0, 1]
             assert len(await both.operations()) == 2
 
@@ -283,7 +273,7 @@ def test_watches_of_other_clients(ledgers: Ledgers) -> None:
             for more in ([], [IndexEntry("long", b"k" * 1_000)] * 1, [IndexEntry("l" * 7_990, b"k")]):
                 by_key = KeyRange(f"{prefix_of(1).path}/", f"{prefix_of(1).path}0")
                 watches = [await other.records.watch(target) for target in (EVERYTHING, by_key)]
-                await ledger.append_intended(request(1, version, ledger, indexes=more))
+                await announce(ledger, request(1, version, ledger, indexes=more))
                 await asyncio.gather(*(watch.changed() for watch in watches))
 
     ledgers.run(test)

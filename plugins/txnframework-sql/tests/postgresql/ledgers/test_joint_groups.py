@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from txnframework.errors import LedgerNotFound, LedgerSealed, OutcomeUnknown, VersionMismatch
-from txnframework.interfaces import IColocatedLedger, IColocatedLedgerStore, ILedgerStore, IMetadataStore
+from txnframework.interfaces import ILedgerStore, IManagedLedger, IMetadataStore
 from txnframework.model import (
     EARLIEST,
     Append,
-    Batch,
+    Applied,
     Branch,
     Check,
     Delete,
@@ -22,14 +22,15 @@ from txnframework.model import (
     Expect,
     IndexEntry,
     IndexRange,
-    JointAppend,
-    JointAppended,
     Key,
     LedgerAppend,
     Limit,
     Position,
     Put,
+    Reach,
+    Step,
     TxnID,
+    require_valid,
 )
 
 if TYPE_CHECKING:
@@ -41,19 +42,24 @@ ROUNDS = 20
 class Both:
     """The records and ledgers of one client."""
 
-    def __init__(self, store: ILedgerStore, records: IMetadataStore, ledgers: Sequence[IColocatedLedger]) -> None:
-        assert IColocatedLedgerStore.providedBy(store)
+    def __init__(self, store: ILedgerStore, records: IMetadataStore, ledgers: Sequence[IManagedLedger]) -> None:
         self.store = store
         self.records = records
         self.ledgers = ledgers
 
-    async def append(self, number: int, *at: int, batch: Batch | None = None) -> JointAppended:
-        """Append one entry to each of the ledgers, with the header of a transaction unless there is a batch."""
+    async def append(self, number: int, *at: int, records: Step | None = None) -> Applied:
+        """Append one entry to each of the ledgers, with the header of a transaction or with other records."""
         branch = Branch(TxnID(1, number), 0)
         entry = Append(b"%d" % number, 1, branch)
         appends = tuple(LedgerAppend(self.ledgers[place].reference, (entry,)) for place in at)
-        whole = replace(batch or Batch(puts=(header(number),)), across_partitions=True)
-        return await self.store.append_jointly(JointAppend(appends, whole))
+        return await self.step(replace(records or Step(puts=(header(number),)), appends=appends))
+
+    async def step(self, step: Step) -> Applied:
+        """Make a step by the connections of the ledger store."""
+        reference: Any = self.ledgers[0].reference
+        require_valid(step, Reach.DATABASE)
+        applied: Applied = await reference.operations.apply(step, 0)
+        return applied
 
     async def entries(self, at: int) -> list[tuple[Position, bytes]]:
         """Return the entries of a ledger."""
@@ -69,7 +75,6 @@ async def opened(ledgers: Ledgers, count: int, **options: object) -> AsyncIterat
         made = []
         for number in range(count):
             ledger = await store.create(f"ledger-{number}")
-            assert IColocatedLedger.providedBy(ledger)
             made.append(ledger)
         yield Both(store, records, made)
 
@@ -94,9 +99,9 @@ def test_refused_calls_do_not_fail_others(ledgers: Ledgers) -> None:
                 both.append(2, 0),
                 both.append(3, 1, 2),
                 both.append(4, 3),
-                both.append(6, 0, 1, batch=Batch((Check(Key("/kept"), Expect.ABSENT),), (header(6),))),
+                both.append(6, 0, 1, records=Step((Check(Key("/kept"), Expect.ABSENT),), (header(6),))),
                 both.append(7, 1, 0),
-                both.append(8, batch=Batch(puts=(header(8),))),
+                both.append(8, records=Step(puts=(header(8),))),
             ]
             done = await asyncio.gather(*calls, return_exceptions=True)
             refused = {number: type(one) for number, one in enumerate(done) if isinstance(one, Exception)}
@@ -109,8 +114,8 @@ def test_refused_calls_do_not_fail_others(ledgers: Ledgers) -> None:
             first, second = await both.entries(0), await both.entries(1)
             assert [data for _, data in first] == [b"90", b"1", b"2", b"7"]
             assert [data for _, data in second] == [b"90", b"1", b"7"]
-            stored = [one for one in done if isinstance(one, JointAppended)]
-            assert [one.positions for one in stored] == [
+            stored = [one for one in done if isinstance(one, Applied)]
+            assert [tuple(tuple(at.position for at in some) for some in one.appended) for one in stored] == [
                 ((first[1][0],), (second[1][0],)),
                 ((first[2][0],),),
                 ((second[2][0],), (first[3][0],)),
@@ -133,13 +138,13 @@ def test_every_kind_of_step(ledgers: Ledgers) -> None:
             keys = [Key(f"/kept/{number}") for number in range(4)]
             versions = [await both.records.put(Put(key, b"", Expect.ABSENT, (old,))) for key in keys]
             new = (IndexEntry("state", b"new"),)
-            replaced = Batch((Check(keys[3], versions[3]),), (Put(keys[0], b"1", versions[0], new),))
-            deleted = Batch(
+            replaced = Step((Check(keys[3], versions[3]),), (Put(keys[0], b"1", versions[0], new),))
+            deleted = Step(
                 (Check(keys[3], versions[3]), Check(Key("/none"), Expect.ABSENT)),
                 (Put(Key("/created"), b"2", Expect.ABSENT, new), Put(keys[1], b"3", Expect.ANY)),
                 (Delete(keys[2], versions[2]), Delete(Key("/gone"), Expect.ANY)),
             )
-            one, two = await asyncio.gather(both.append(1, 0, batch=replaced), both.append(2, 0, batch=deleted))
+            one, two = await asyncio.gather(both.append(1, 0, records=replaced), both.append(2, 0, records=deleted))
             found = [await both.records.get(key) for key in (keys[0], Key("/created"), keys[1])]
             assert found == [*one.records, *two.records]
             assert [record.value for record in (*one.records, *two.records)] == [b"1", b"2", b"3"]
@@ -158,9 +163,9 @@ def test_calls_of_one_record(ledgers: Ledgers) -> None:
         async with opened(ledgers, 1) as both:
             puts = [Put(Key("/last"), b"%d" % number, Expect.ANY) for number in range(6)]
             puts += [Put(Key("/first"), b"%d" % number, Expect.ABSENT) for number in range(6)]
-            calls = [both.append(number, 0, batch=Batch(puts=(put,))) for number, put in enumerate(puts)]
+            calls = [both.append(number, 0, records=Step(puts=(put,))) for number, put in enumerate(puts)]
             done = await asyncio.gather(*calls, return_exceptions=True)
-            stored = [one for one in done if isinstance(one, JointAppended)]
+            stored = [one for one in done if isinstance(one, Applied)]
             assert [type(one) for one in done if isinstance(one, Exception)] == [VersionMismatch] * 5
             assert len({one.records[0].version for one in stored}) == 7
             assert len(await both.entries(0)) == 7
@@ -178,7 +183,7 @@ def test_full_ledgers(ledgers: Ledgers) -> None:
                 for turn in range(3)
             ]
             for at in range(2):
-                positions = [one.positions[at][0] for turn in done for one in turn]
+                positions = [one.appended[at][0].position for turn in done for one in turn]
                 assert [position for position, _ in await both.entries(at)] == positions
                 assert positions == sorted(set(positions))
                 assert len({one.ledger_id for one in positions}) == 3
@@ -215,9 +220,9 @@ def test_no_deadlocks(ledgers: Ledgers) -> None:
                     puts = [Put(Key(f"/shared/{number}"), b"", Expect.ANY) for number in range(3)]
                     puts.append(Put(Key(f"/own/{client}/{caller}/{turn}"), b"", Expect.ABSENT))
                     ascends = (client + caller) % 2 == 0
-                    batch = Batch(puts=tuple(puts if ascends else reversed(puts)))
+                    batch = Step(puts=tuple(puts if ascends else reversed(puts)))
                     number = 1 + client * 1_000 + caller * 100 + turn
-                    await both.append(number, *(range(3) if ascends else (2, 1, 0)), batch=batch)
+                    await both.append(number, *(range(3) if ascends else (2, 1, 0)), records=batch)
 
             await asyncio.gather(*(write(both, at, caller) for at, both in enumerate(clients) for caller in range(4)))
             for at in range(3):
@@ -250,10 +255,10 @@ def test_a_cut_connection(ledgers: Ledgers) -> None:
                 cursor = await both.records.get(Key("/cursor"))
                 assert cursor is not None
                 before = [await both.entries(at) for at in range(2)]
-                moved = Batch(puts=(header(10 * round_), Put(cursor.key, b"%d" % round_, cursor.version)))
+                moved = Step(puts=(header(10 * round_), Put(cursor.key, b"%d" % round_, cursor.version)))
 
-                def calls(number: int = 10 * round_, moved: Batch = moved) -> list[asyncio.Task[JointAppended]]:
-                    work = (both.append(number, 0, 1, batch=moved), both.append(number + 1, 1))
+                def calls(number: int = 10 * round_, moved: Step = moved) -> list[asyncio.Task[Applied]]:
+                    work = (both.append(number, 0, 1, records=moved), both.append(number + 1, 1))
                     return [asyncio.create_task(one) for one in work]
 
                 async with ledgers.held(lock) as hold:

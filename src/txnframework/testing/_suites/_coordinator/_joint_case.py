@@ -9,19 +9,18 @@ from txnframework.errors import (
     OutcomeUnknown,
 )
 from txnframework.interfaces import (
-    IColocatedLedger,
-    IColocatedLedgerStore,
     IDatabaseTransaction,
     IJointCoordinator,
     IJointPendingAcks,
+    IMetadataStore,
 )
 from txnframework.model import Ack, AckRequest, Append, Branch, Position, TxnID
-from txnframework.model.colocated import JointAppend, JointAppended, LedgerAppend
 from txnframework.model.entries import EntryMessage, EntryView, encode_entry
 from txnframework.model.joint import JointAck, JointCommit, JointCommitted, JointTransaction
 from txnframework.model.metadata import Record
 from txnframework.model.positions import EARLIEST, Limit
 from txnframework.model.reads import Isolation, ReadRequest
+from txnframework.model.steps import Applied, LedgerAppend, Step
 from txnframework.model.transactions import OpenQuery
 from txnframework.plugin import CoordinatorContext
 from txnframework.runtime.proxy import ForwardingProxy
@@ -32,32 +31,35 @@ ALL = Limit(100)
 
 
 class LateSteps(ForwardingProxy):
-    """A ledger store whose replies are lost at once, and whose joint appends are applied later, if at all."""
+    """A metadata store whose steps with entries are lost at once, and applied later, if at all."""
 
-    def __init__(self, behind: IColocatedLedgerStore) -> None:
+    def __init__(self, behind: IMetadataStore) -> None:
         super().__init__(behind)
-        self.late: list[JointAppend] = []
+        self.late: list[Step] = []
 
-    async def append_jointly(self, request: JointAppend, _: IDatabaseTransaction | None = None) -> JointAppended:
+    async def apply(self, step: Step, *transaction: IDatabaseTransaction) -> Applied:
         """Lose the step on its way."""
-        self.late.append(request)
+        if not step.appends:
+            applied: Applied = await self._behind.apply(step, *transaction)
+            return applied
+        self.late.append(step)
         raise OutcomeUnknown("the step is on its way")
 
 
 class SlowReplies(ForwardingProxy):
-    """A ledger store whose joint appends are applied, and whose replies are lost after ``meanwhile``."""
+    """A metadata store whose steps with entries are applied, and whose replies are lost after ``meanwhile``."""
 
-    def __init__(self, behind: IColocatedLedgerStore, meanwhile: Callable[[], Awaitable[object]]) -> None:
+    def __init__(self, behind: IMetadataStore, meanwhile: Callable[[], Awaitable[object]]) -> None:
         super().__init__(behind)
         self._meanwhile = meanwhile
 
-    async def append_jointly(
-        self, request: JointAppend, transaction: IDatabaseTransaction | None = None
-    ) -> JointAppended:
+    async def apply(self, step: Step, *transaction: IDatabaseTransaction) -> Applied:
         """Apply the step, and lose the reply."""
-        await self._behind.append_jointly(request, transaction)
-        await self._meanwhile()
-        raise OutcomeUnknown("the reply is lost")
+        applied: Applied = await self._behind.apply(step, *transaction)
+        if step.appends:
+            await self._meanwhile()
+            raise OutcomeUnknown("the reply is lost")
+        return applied
 
 
 class OneStepRules(ProcessRules):
@@ -72,12 +74,12 @@ class OneStepRules(ProcessRules):
         assert all(one.txn_id != txn for one in await world.coordinator.list_open(OpenQuery()))
 
     @asynccontextmanager
-    async def with_ledgers(self, world: World, ledgers: ForwardingProxy) -> AsyncIterator[IJointCoordinator]:
-        """Open another coordinator over the records of a process and another ledger store."""
+    async def with_store(self, world: World, store: ForwardingProxy) -> AsyncIterator[IJointCoordinator]:
+        """Open another coordinator over the ledgers of a process and another metadata store."""
         coordinator = await self.data.coordinator.open(
             CoordinatorContext(
-                world.store,
-                IColocatedLedgerStore(ledgers),
+                IMetadataStore(store),
+                world.ledgers,
                 world.participants,
                 self.data.environment,
                 transactions=self.data.transactions,
@@ -110,7 +112,6 @@ def request_of(
     world: World, txn: TxnID, *texts: bytes, acks: tuple[JointAck, ...] = (), principal: str = ""
 ) -> JointCommit:
     """Return a transaction with one entry for each text."""
-    assert IColocatedLedger.providedBy(world.ledger)
     entries = tuple(
         Append(encode_entry([EntryMessage(None, text, (), number, 0)], "suite", Branch(txn)), 1, Branch(txn))
         for number, text in enumerate(texts)

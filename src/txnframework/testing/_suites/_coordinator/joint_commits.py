@@ -14,7 +14,6 @@ from txnframework.errors import (
     VersionMismatch,
 )
 from txnframework.interfaces import (
-    IColocatedLedgerStore,
     IJointBuffer,
 )
 from txnframework.model import Append, Branch, State
@@ -150,20 +149,20 @@ class JointCommitRules(OneStepRules):
     async def test_a_late_step_of_several(self) -> None:
         """A step that was given up is refused when it comes late, so none of its transactions is committed."""
         async with self.data.open() as world, self.data.open() as other:
-            late = LateSteps(IColocatedLedgerStore(world.ledgers))
-            async with self.with_ledgers(world, late) as joint:
+            late = LateSteps(world.store)
+            async with self.with_store(world, late) as joint:
                 txns = [await joint.reserve_id() for _ in range(2)]
                 with pytest.raises(InvalidTransactionState):
                     await joint.commit_jointly(several(world, txns))
                 with pytest.raises(VersionMismatch):
-                    await late._behind.append_jointly(*late.late)
+                    await world.store.apply(*late.late)
             await self.nothing_of(other, txns[1])
 
     async def test_a_late_step(self) -> None:
         """A step that was given up is aborted, and refused when it comes late, also after a second attempt."""
         async with self.data.open() as world, self.data.open() as other:
-            late = LateSteps(IColocatedLedgerStore(world.ledgers))
-            async with self.with_ledgers(world, late) as joint:
+            late = LateSteps(world.store)
+            async with self.with_store(world, late) as joint:
                 txn = await joint.reserve_id()
                 with pytest.raises(InvalidTransactionState) as caught:
                     await joint.commit_jointly(request_of(world, txn, b"late"))
@@ -171,7 +170,7 @@ class JointCommitRules(OneStepRules):
                 assert await state_in(other, txn) is State.ABORTED
                 await commit_texts(world, b"second")
                 with pytest.raises(VersionMismatch):
-                    await late._behind.append_jointly(*late.late)
+                    await world.store.apply(*late.late)
             assert await read_texts(other) == [b"second"]
 
     async def test_a_reply_that_is_lost_too_late(self) -> None:
@@ -182,8 +181,8 @@ class JointCommitRules(OneStepRules):
                 await self.data.pass_time(self.data.transactions.retention_ms)
                 await self.forget_ended(world)
 
-            slow = SlowReplies(IColocatedLedgerStore(world.ledgers), forget)
-            async with self.with_ledgers(world, slow) as joint:
+            slow = SlowReplies(world.store, forget)
+            async with self.with_store(world, slow) as joint:
                 txn = await joint.reserve_id()
                 with pytest.raises(OutcomeUnknown):
                     await joint.commit_jointly(request_of(world, txn, b"x"))

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Literal
 
 import pytest
-from zope.interface import implementer
+from zope.interface import alsoProvides, implementer
 
 from txnframework.errors import (
     InvalidInput,
@@ -21,14 +21,15 @@ from txnframework.errors import (
 from txnframework.interfaces import (
     ICoCommitCoordinator,
     ICoCommitStore,
-    IColocatedLedgerStore,
     IDatabaseTransaction,
     IJointCoordinator,
+    IMetadataStore,
 )
 from txnframework.model import Put, State
-from txnframework.model.colocated import JointAppend, JointAppended
 from txnframework.model.joint import JointCommitted
+from txnframework.model.ledger import Appended
 from txnframework.model.positions import Position
+from txnframework.model.steps import Applied, Step
 from txnframework.runtime.proxy import ForwardingProxy
 from txnframework.testing._suites._coordinator._case import state_in
 from txnframework.testing._suites._coordinator._joint_case import (
@@ -63,16 +64,16 @@ class SuiteRows:
         self.steps: list[str] = []
         self._fate = fate
         self._cut = cut
-        self._step: tuple[IColocatedLedgerStore, JointAppend] | None = None
+        self._step: tuple[IMetadataStore, Step] | None = None
 
     async def put(self, write: Put) -> int:
         """Fail: a step is put as a whole."""
         raise AssertionError(f"{write.key} is put beside the step")
 
-    def keep(self, ledgers: IColocatedLedgerStore, request: JointAppend) -> None:
+    def keep(self, store: IMetadataStore, step: Step) -> None:
         """Keep the step for the COMMIT."""
         self.steps.append("step")
-        self._step = (ledgers, request)
+        self._step = (store, step)
 
     async def commit(self) -> None:
         """Make the step, unless the COMMIT is lost or refused."""
@@ -91,8 +92,8 @@ class SuiteRows:
     async def arrive(self) -> None:
         """Let the COMMIT arrive at the database."""
         assert self._step is not None, "a COMMIT without a step"
-        ledgers, request = self._step
-        await ledgers.append_jointly(request)
+        store, step = self._step
+        await store.apply(step)
 
     async def rollback(self) -> None:
         """Note the rollback."""
@@ -100,20 +101,23 @@ class SuiteRows:
 
 
 class StepsOfRows(ForwardingProxy):
-    """A ledger store that leaves steps with rows to their COMMIT."""
+    """A metadata store that leaves steps with rows to their COMMIT."""
 
-    def __init__(self, behind: IColocatedLedgerStore, refuses: bool = False) -> None:
+    def __init__(self, behind: IMetadataStore, refuses: bool = False) -> None:
         super().__init__(behind)
         self._refuses = refuses
+        alsoProvides(self, ICoCommitStore)
 
-    async def append_jointly(self, request: JointAppend, transaction: SuiteRows) -> JointAppended:
+    async def apply(self, step: Step, transaction: SuiteRows | None = None) -> Applied:
         """Give the step to the transaction."""
+        if transaction is None:
+            applied: Applied = await self._behind.apply(step)
+            return applied
         if self._refuses:
             transaction.steps.append("step")
             raise LedgerSealed("by the test")
-        transaction.keep(self._behind, request)
-        written = tuple((_UNSEEN,) * len(one.entries) for one in request.appends)
-        return JointAppended(written, ())
+        transaction.keep(self._behind, step)
+        return Applied((), tuple((Appended(_UNSEEN),) * len(one.entries) for one in step.appends))
 
 
 class JointRowCommitRules(OneStepRules):
@@ -222,6 +226,6 @@ class JointRowCommitRules(OneStepRules):
     @asynccontextmanager
     async def _of_rows(self, world: World, *, refuses: bool = False) -> AsyncIterator[IJointCoordinator]:
         """Open another coordinator, whose steps with rows are left to their COMMIT."""
-        steps = StepsOfRows(IColocatedLedgerStore(world.ledgers), refuses)
-        async with self.with_ledgers(world, steps) as joint:
+        steps = StepsOfRows(world.store, refuses)
+        async with self.with_store(world, steps) as joint:
             yield joint

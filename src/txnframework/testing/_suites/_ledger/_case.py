@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from txnframework.interfaces import (
-    IColocatedLedgerStore,
     ICopyableLedgerStore,
     ILedgerStore,
     IManagedLedger,
@@ -36,7 +35,7 @@ class LedgerStoreRules(Suite):
 
     capabilities: ClassVar[tuple[Any, ...]] = (
         ICopyableLedgerStore, Paired, Crashing, Disconnecting, IRestorable, Misleading, Colocated,
-        IColocatedLedgerStore, CoCommitting,
+        CoCommitting,
     )  # fmt: skip
     data: Harness[ILedgerStore]
 

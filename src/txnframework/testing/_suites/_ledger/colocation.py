@@ -1,4 +1,4 @@
-"""Rules of IColocatedLedger: a write operation and its entries are one step."""
+"""Rules of steps with an intent: a write operation and its entries are one step."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from typing import NamedTuple
 import pytest
 
 from txnframework.errors import LedgerSealed, VersionMismatch
-from txnframework.interfaces import IColocatedLedger, IColocatedStore
+from txnframework.interfaces import IManagedLedger, IMetadataStore
 from txnframework.model import (
     EARLIEST,
     Append,
+    Appended,
     Check,
     Expect,
     IndexEntry,
     IndexRange,
-    IntendedAppend,
-    IntendedAppended,
+    Intent,
     Key,
+    LedgerAppend,
     Limit,
     Position,
     Put,
     Record,
+    Step,
 )
 from txnframework.model.positions import EntryRange
 from txnframework.model.records import WriteOperation, decode_operation
@@ -39,18 +41,29 @@ WRITES = IndexRange("suite-writes", b"", b"\xff")
 CALLS = 20
 
 
+class Announced(NamedTuple):
+    """What a step with an intent has written."""
+
+    appended: tuple[Appended, ...]
+    record: Record
+    operation: WriteOperation
+
+
 class Opened(NamedTuple):
     """A ledger, the records beside it, and the version of the header that exists."""
 
-    ledger: IColocatedLedger
-    records: IColocatedStore
+    ledger: IManagedLedger
+    records: IMetadataStore
     version: int
 
-    def request(self, *entries: Append, version: int | None = None) -> IntendedAppend:
-        """Return a request that names a version of the header."""
+    async def append(self, *entries: Append, version: int | None = None) -> Announced:
+        """Append entries with their intent, in a step that names a version of the header."""
         operation = WriteOperation(branch=0, segment=NAME, ledger=0, after=str(EARLIEST))
         check = Check(HEADER, self.version if version is None else version)
-        return IntendedAppend(entries, check, OPERATIONS, (KIND,), operation)
+        append = LedgerAppend(self.ledger.reference, entries, Intent(OPERATIONS, (KIND,), operation))
+        done = await self.records.apply(Step(checks=(check,), appends=(append,)))
+        (record,), (appended,) = done.records, done.appended
+        return Announced(appended, record, _operation_in(record))
 
     async def operations(self) -> list[Record]:
         """Return the operations' records, in the order of their index."""
@@ -71,11 +84,10 @@ class ColocationRules(LedgerStoreRules):
             await opened.ledger.append((Append(b"before"),), None)
             before = await opened.ledger.tail()
             entries = [sent("p", number, branch=branch(0)) for number in (1, 2)]
-            done = await opened.ledger.append_intended(opened.request(*entries))
+            done = await opened.append(*entries)
             assert [one.position.entry_id for one in done.appended] == [1, 2]
             assert not any(one.duplicate for one in done.appended)
             assert (done.operation.ledger, done.operation.after) == (before.open_ledger_id, str(before.last_confirmed))
-            assert decode_operation(done.record) == done.operation
             assert await opened.operations() == [done.record]
             assert await opened.records.get(done.record.key) == done.record
             assert await read_all(opened.ledger) == [b"before", b"p:1-1", b"p:2-2"]
@@ -89,11 +101,11 @@ class ColocationRules(LedgerStoreRules):
         async with self._opened() as opened:
             ended = await opened.records.put(Put(HEADER, b"ended", opened.version))
             with pytest.raises(VersionMismatch) as caught:
-                await opened.ledger.append_intended(opened.request(sent("p", 1)))
+                await opened.append(sent("p", 1))
             assert (caught.value.key, caught.value.actual) == (HEADER, ended)
             assert await opened.operations() == []
             assert await read_all(opened.ledger) == []
-            await opened.ledger.append_intended(opened.request(sent("p", 1), version=ended))
+            await opened.append(sent("p", 1), version=ended)
             assert len(await opened.operations()) == len(await read_all(opened.ledger)) == 1
 
     @requires(Colocated)
@@ -102,7 +114,7 @@ class ColocationRules(LedgerStoreRules):
         async with self._opened() as opened:
             await opened.ledger.seal()
             with pytest.raises(LedgerSealed):
-                await opened.ledger.append_intended(opened.request(sent("p", 1)))
+                await opened.append(sent("p", 1))
             assert await opened.operations() == []
 
     @requires(Colocated)
@@ -113,10 +125,8 @@ class ColocationRules(LedgerStoreRules):
         The operation is written in both cases, because its writer appends more.
         """
         async with self._opened() as opened:
-            first = await opened.ledger.append_intended(opened.request(sent("p", 1, branch=branch(0))))
-            again = await opened.ledger.append_intended(
-                opened.request(sent("p", 1, branch=branch(0)), sent("p", 2, branch=branch(0)))
-            )
+            first = await opened.append(sent("p", 1, branch=branch(0)))
+            again = await opened.append(sent("p", 1, branch=branch(0)), sent("p", 2, branch=branch(0)))
             assert [one.duplicate for one in again.appended] == [True, False]
             assert again.appended[0].position == first.appended[0].position
             assert again.appended[0].branch == branch(0)
@@ -129,7 +139,7 @@ class ColocationRules(LedgerStoreRules):
         """A watch on the operations and a watch on the tail both wake."""
         async with self._opened() as opened:
             watches = [await opened.records.watch(WRITES), await opened.ledger.watch()]
-            await opened.ledger.append_intended(opened.request(sent("p", 1)))
+            await opened.append(sent("p", 1))
             await asyncio.gather(*(watch.changed() for watch in watches))
             for watch in watches:
                 await watch.close()
@@ -143,10 +153,7 @@ class ColocationRules(LedgerStoreRules):
         check that the operation and the entries are one transaction, in which the position is read, too.
         """
         async with self._opened() as opened:
-            calls = [
-                opened.ledger.append_intended(opened.request(sent(f"p{number}", 1, branch=branch(number))))
-                for number in range(CALLS)
-            ]
+            calls = [opened.append(sent(f"p{number}", 1, branch=branch(number))) for number in range(CALLS)]
             done, missing = await asyncio.gather(asyncio.gather(*calls), self._entries_without_operation(opened))
             assert missing == []
             for one in done:
@@ -171,13 +178,11 @@ class ColocationRules(LedgerStoreRules):
         assert isinstance(self.data, Colocated)
         async with self.data.open_with_records() as (ledgers, records):
             ledger = await ledgers.create(NAME)
-            assert IColocatedLedger.providedBy(ledger)
-            assert IColocatedStore.providedBy(records)
             assert ledger.location == records.location
             yield Opened(ledger, records, await records.put(Put(HEADER, b"open", Expect.ABSENT)))
 
 
-def _before(done: IntendedAppended) -> Position:
+def _before(done: Announced) -> Position:
     """Return the position before the call's only entry; for the first entry of the ledger, that of the operation."""
     position = done.appended[0].position
     after = Position.parse(done.operation.after)

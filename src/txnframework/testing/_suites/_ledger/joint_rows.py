@@ -1,4 +1,4 @@
-"""Rules of IColocatedLedgerStore: joint appends that are the last part of a transaction of the application."""
+"""Rules of ILedgerStore: joint appends that are the last part of a transaction of the application."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from txnframework.errors import (
     Unavailable,
     VersionMismatch,
 )
-from txnframework.interfaces import ICoCommitStore, IColocatedLedgerStore, IDatabaseTransaction, ILedgerStore
-from txnframework.model import Append, Batch, Expect, JointAppend, JointAppended, Key, Put
+from txnframework.interfaces import ICoCommitStore, IDatabaseTransaction, ILedgerStore
+from txnframework.model import Append, Applied, Expect, Key, Put, Step
 from txnframework.testing._suites._ledger._case import read_all
 from txnframework.testing._suites._ledger._joint_case import (
     ACKS,
@@ -30,6 +30,8 @@ from txnframework.testing._suites._ledger._joint_case import (
     TAKEN,
     JointRules,
     LedgersAndRecords,
+    joint,
+    positions_of,
 )
 from txnframework.testing.capabilities import requires
 from txnframework.testing.harness import CoCommitting, Colocated, OwnRows
@@ -46,13 +48,13 @@ class StepWithRows(NamedTuple):
     rows: OwnRows
     transaction: IDatabaseTransaction
 
-    def request(self) -> JointAppend:
+    def request(self) -> Step:
         """Return a step that appends to each ledger, creates a header and moves the cursor."""
-        return JointAppend(self.opened.appends(A), self.opened.batch(), (ACKS,))
+        return joint(self.opened.appends(A), self.opened.puts(), (ACKS,))
 
-    async def step(self) -> JointAppended:
+    async def step(self) -> Applied:
         """Make that step in the transaction."""
-        return await self.opened.store.append_jointly(self.request(), self.transaction)
+        return await self.opened.make(self.request(), self.transaction)
 
 
 Refusing = Callable[[LedgersAndRecords], Awaitable[object]]
@@ -89,9 +91,9 @@ REFUSALS: tuple[tuple[Refusing, type[TxnFrameworkError]], ...] = (
 
 
 class JointRowRules(JointRules):
-    """A joint append in a transaction of the application takes effect with its rows, or neither does."""
+    """A step in a transaction of the application takes effect with its rows, or neither does."""
 
-    @requires(Colocated, CoCommitting, IColocatedLedgerStore)
+    @requires(Colocated, CoCommitting)
     async def test_a_step_takes_effect_with_rows(self) -> None:
         """Before the COMMIT nothing is visible; afterwards everything is, as the step said, and watches wake."""
         for kind in self._kinds():
@@ -106,8 +108,8 @@ class JointRowRules(JointRules):
                 assert await self._rows() == {ROW}
                 assert [await read_all(ledger) for ledger in opened.ledgers] == [[b"a"]] * 3
                 tails = [(await ledger.tail()).last_confirmed for ledger in opened.ledgers]
-                assert [some[-1] for some in done.positions] == tails
-                for put, record in zip(opened.batch().puts, done.records, strict=True):
+                assert [some[-1] for some in positions_of(done)] == tails
+                for put, record in zip(opened.puts().puts, done.records, strict=True):
                     assert await opened.records.get(put.key) == record  # type: ignore[union-attr]
                 for watch in (*watches, changed):
                     await self.soon(watch.changed())
@@ -115,7 +117,7 @@ class JointRowRules(JointRules):
                 assert await self._rows() == {ROW}
                 assert not await joined.rows.is_open()
 
-    @requires(Colocated, CoCommitting, IColocatedLedgerStore)
+    @requires(Colocated, CoCommitting)
     async def test_a_step_is_rolled_back_with_rows(self) -> None:
         """After a rollback nothing counts, and the same step can be made without the rows."""
         for kind in self._kinds():
@@ -126,10 +128,10 @@ class JointRowRules(JointRules):
                 assert not await joined.rows.is_open()
                 await joined.opened.require_nothing_written()
                 assert await self._rows() == set()
-                await self.soon(joined.opened.store.append_jointly(joined.request()))
+                await self.soon(joined.opened.make(joined.request()))
                 assert [await read_all(ledger) for ledger in joined.opened.ledgers] == [[b"a"]] * 3
 
-    @requires(Colocated, CoCommitting, IColocatedLedgerStore)
+    @requires(Colocated, CoCommitting)
     async def test_a_refused_step_with_rows(self) -> None:
         """
         A step that is refused writes nothing, whatever becomes of the rows.
@@ -144,9 +146,7 @@ class JointRowRules(JointRules):
                     transaction = await self._join(opened, rows.connection)
                     await self._insert(rows)
                     with pytest.raises(error):
-                        await opened.store.append_jointly(
-                            JointAppend(opened.appends(A), opened.batch(), (ACKS,)), transaction
-                        )
+                        await opened.make(joint(opened.appends(A), opened.puts(), (ACKS,)), transaction)
                     keeps = transaction.store_waits is None
                     if keeps:
                         assert await rows.is_open()
@@ -155,7 +155,7 @@ class JointRowRules(JointRules):
                     assert await self._rows() == ({ROW} if keeps else set())
                     assert await _contents(opened) == found
 
-    @requires(Colocated, CoCommitting, IColocatedLedgerStore)
+    @requires(Colocated, CoCommitting)
     async def test_a_refused_commit_of_a_step(self) -> None:
         """If the database refuses the COMMIT, the driver's own error is raised, and nothing takes effect."""
         for kind in self._kinds():
@@ -169,7 +169,7 @@ class JointRowRules(JointRules):
                 await joined.opened.require_nothing_written()
                 assert await self._rows() == set()
 
-    @requires(Colocated, CoCommitting, IColocatedLedgerStore)
+    @requires(Colocated, CoCommitting)
     async def test_a_lost_commit_of_a_step(self) -> None:
         """After a COMMIT without a reply everything counts or nothing; a put of the header finds out which."""
         for kind in self._kinds():
@@ -191,7 +191,7 @@ class JointRowRules(JointRules):
                     assert [await read_all(ledger) for ledger in opened.ledgers] == [[b"a"] if applied else []] * 3
                     assert await self._rows() == ({ROW} if applied else set())
 
-    @requires(Colocated, CoCommitting, IColocatedLedgerStore)
+    @requires(Colocated, CoCommitting)
     async def test_a_fence_beside_a_step_with_rows(self) -> None:
         """
         While a step with rows is uncommitted, another client puts its header: one of the two succeeds, not both.
@@ -213,7 +213,7 @@ class JointRowRules(JointRules):
                     assert [await read_all(ledger) for ledger in opened.ledgers] == [[b"a"] if committed else []] * 3
                     assert await self._rows() == ({ROW} if committed else set())
 
-    @requires(Colocated, CoCommitting, IColocatedLedgerStore)
+    @requires(Colocated, CoCommitting)
     async def test_a_step_after_the_end_of_its_transaction(self) -> None:
         """After the application's own COMMIT a step raises InvalidInput, and writes nothing."""
         for kind in self._kinds():
@@ -225,7 +225,7 @@ class JointRowRules(JointRules):
                 await joined.opened.require_nothing_written()
                 assert await self._rows() == {ROW}
 
-    @requires(Colocated, CoCommitting, IColocatedLedgerStore)
+    @requires(Colocated, CoCommitting)
     async def test_appends_beside_steps_with_rows(self) -> None:
         """Entries before, beside and after steps with rows have positions in one order, each once."""
         for kind in self._kinds():
@@ -236,16 +236,16 @@ class JointRowRules(JointRules):
                     await ledger.append((Append(b"before"),), None)
                     transaction = await self._join(opened, rows.connection)
                     await self._insert(rows, f"{ROW}-{number}")
-                    batch = Batch(puts=(self._header(number),))
-                    request = JointAppend(opened.appends(Append(b"step"), Append(b"step")), batch)
-                    done = await opened.store.append_jointly(request, transaction)
+                    batch = Step(puts=(self._header(number),))
+                    request = joint(opened.appends(Append(b"step"), Append(b"step")), batch)
+                    done = await opened.make(request, transaction)
                     beside = asyncio.ensure_future(ledger.append((Append(b"beside"),), None))
                     for _ in range(number):
                         await asyncio.sleep(0)
                     await transaction.commit()
                     ((appended,), _) = await asyncio.gather(self.soon(beside), asyncio.sleep(0))
                     (after,) = await ledger.append((Append(b"after"),), None)
-                    stepped = done.positions[0]
+                    stepped = positions_of(done)[0]
                     assert len({*stepped, appended.position, after.position}) == 4
                     assert max(*stepped, appended.position) < after.position
                     first, second = stepped
@@ -255,7 +255,7 @@ class JointRowRules(JointRules):
                 assert [one for one in await read_all(ledger) if one != b"beside"] == stored
                 assert len(await read_all(ledger)) == len(stored) + CALLS // 4
 
-    @requires(Colocated, CoCommitting, IColocatedLedgerStore)
+    @requires(Colocated, CoCommitting)
     async def test_one_of_two_steps_with_rows(self) -> None:
         """Of two transactions with rows whose steps move one record from the same version, one is committed."""
         for kind in self._kinds():
@@ -265,9 +265,9 @@ class JointRowRules(JointRules):
                     transaction = await self._join(opened, rows.connection)
                     await self._insert(rows, f"{ROW}-{number}")
                     move = Put(CURSOR, b"%d" % number, opened.cursor)
-                    batch = Batch(puts=(self._header(number), move), across_partitions=True)
+                    batch = Step(puts=(self._header(number), move))
                     try:
-                        await opened.store.append_jointly(JointAppend(opened.appends(A), batch), transaction)
+                        await opened.make(joint(opened.appends(A), batch), transaction)
                         await transaction.commit()
                     except VersionMismatch:
                         await transaction.rollback()
@@ -278,7 +278,7 @@ class JointRowRules(JointRules):
                 assert await self._rows() == {f"{ROW}-0"}
                 assert [await read_all(ledger) for ledger in opened.ledgers] == [[b"a"]] * 3
 
-    @requires(Colocated, CoCommitting, IColocatedLedgerStore)
+    @requires(Colocated, CoCommitting)
     async def test_connections_for_a_step(self) -> None:
         """An unknown object and a connection to another database are refused, by the join or by the step."""
         for kind in self._kinds():
@@ -316,7 +316,7 @@ class JointRowRules(JointRules):
     async def _step_with(self, opened: LedgersAndRecords, connection: object) -> None:
         transaction = await self._join(opened, connection)
         try:
-            await opened.store.append_jointly(JointAppend(opened.appends(A), opened.batch()), transaction)
+            await opened.make(joint(opened.appends(A), opened.puts()), transaction)
         finally:
             await transaction.rollback()
 

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 from txnframework.interfaces import (
     ICoCommitStore,
-    IColocatedStore,
     ICopyableMetadataStore,
     IDurableStore,
     IMetadataStore,
@@ -14,8 +13,10 @@ from txnframework.interfaces import (
     IRestorable,
     ISharedStore,
 )
-from txnframework.model import Batch, Expect, IndexEntry, IndexRange, Key, KeyRange, Put, PutSequential, Record
+from txnframework.model import Expect, IndexEntry, IndexRange, Key, KeyRange, Put, PutSequential, Record, Step
+from txnframework.model.steps import Reach
 from txnframework.testing._suites._base import Suite
+from txnframework.testing.capabilities import OfReach
 from txnframework.testing.harness import CoCommitting, Crashing, Disconnecting, Expiring, Harness, Misleading
 
 ALL = KeyRange("/", "0")
@@ -27,11 +28,15 @@ BY_KIND = "suite-by-kind"
 EVERY_KIND = IndexRange(BY_KIND, b"", b"\xff" * 8)
 
 
+WIDE = OfReach(Reach.STORE)
+"""The capability of steps of several partitions."""
+
+
 class MetadataStoreRules(Suite):
     """Base class of the rules of metadata stores; the harness opens clients of one store."""
 
     capabilities: ClassVar[tuple[Any, ...]] = (
-        ICoCommitStore, IColocatedStore, ICopyableMetadataStore, IDurableStore, INotifyingStore, IRestorable,
+        ICoCommitStore, WIDE, ICopyableMetadataStore, IDurableStore, INotifyingStore, IRestorable,
         ISharedStore, CoCommitting, Crashing, Disconnecting, Expiring, Misleading,
     )  # fmt: skip
     data: Harness[IMetadataStore]
@@ -44,7 +49,7 @@ async def create(store: IMetadataStore, path: str, value: bytes = b"", *kinds: b
 
 async def put_next(store: IMetadataStore, write: PutSequential) -> Key:
     """Write a record under the next number of its prefix; return its key."""
-    (record,) = await store.apply(Batch(puts=(write,)))
+    (record,) = (await store.apply(Step(puts=(write,)))).records
     return record.key
 
 

@@ -1,4 +1,4 @@
-"""Rules of ``apply``, and of IColocatedStore."""
+"""Rules of ``apply`` for records."""
 
 from __future__ import annotations
 
@@ -7,9 +7,22 @@ import asyncio
 import pytest
 
 from txnframework.errors import VersionMismatch
-from txnframework.interfaces import IColocatedStore, IMetadataStore
-from txnframework.model import Batch, Check, Delete, Expect, Key, KeyRange, Put, PutSequential
+from txnframework.interfaces import IMetadataStore
+from txnframework.model import (
+    Applied,
+    Check,
+    Delete,
+    Expect,
+    IndexRange,
+    Key,
+    KeyRange,
+    Put,
+    PutSequential,
+    Reach,
+    Step,
+)
 from txnframework.testing._suites._metadata._case import (
+    WIDE,
     MetadataStoreRules,
     entries,
     paths,
@@ -35,7 +48,7 @@ class BatchRules(MetadataStoreRules):
         async with self.data.open() as store:
             old = await store.put(Put(key("old"), b"old", Expect.ABSENT, entries(b"k")))
             checked = await store.put(Put(key("checked"), b"", Expect.ABSENT))
-            batch = Batch(
+            batch = Step(
                 checks=(Check(key("checked"), checked), Check(key("absent"), Expect.ABSENT)),
                 puts=(
                     Put(key("one"), b"1", Expect.ABSENT, entries(b"k1")),
@@ -45,7 +58,7 @@ class BatchRules(MetadataStoreRules):
                 ),
                 deletes=(Delete(key("old"), old), Delete(key("gone"), Expect.ANY)),
             )
-            written = await store.apply(batch)
+            written = (await store.apply(batch)).records
             assert [record.value for record in written] == [b"1", b"2", b"3", b"4"]
             assert written[0].key == key("one")
             assert written[1].key != written[2].key
@@ -57,7 +70,7 @@ class BatchRules(MetadataStoreRules):
     async def test_empty_batch(self) -> None:
         """A batch without steps succeeds and changes nothing."""
         async with self.data.open() as opened:
-            assert await opened.apply(Batch()) == ()
+            assert await opened.apply(Step()) == Applied()
 
     @pytest.mark.parametrize("failing", ["check", "check of absence", "put", "create", "delete"])
     async def test_one_failing_step_fails_all(self, failing: str) -> None:
@@ -74,11 +87,11 @@ class BatchRules(MetadataStoreRules):
             sequential = PutSequential(key("op"), b"")
             removal = Delete(key("keep"), keep)
             steps = {
-                "check": Batch((Check(key("bad"), stale),), (good, sequential), (removal,)),
-                "check of absence": Batch((Check(key("bad"), Expect.ABSENT),), (good, sequential), (removal,)),
-                "put": Batch((), (good, sequential, Put(key("bad"), b"x", stale)), (removal,)),
-                "create": Batch((), (good, sequential, Put(key("bad"), b"x", Expect.ABSENT)), (removal,)),
-                "delete": Batch((), (good, sequential), (removal, Delete(key("bad"), stale))),
+                "check": Step((Check(key("bad"), stale),), (good, sequential), (removal,)),
+                "check of absence": Step((Check(key("bad"), Expect.ABSENT),), (good, sequential), (removal,)),
+                "put": Step((), (good, sequential, Put(key("bad"), b"x", stale)), (removal,)),
+                "create": Step((), (good, sequential, Put(key("bad"), b"x", Expect.ABSENT)), (removal,)),
+                "delete": Step((), (good, sequential), (removal, Delete(key("bad"), stale))),
             }
             with pytest.raises(VersionMismatch) as caught:
                 await store.apply(steps[failing])
@@ -100,7 +113,7 @@ class BatchRules(MetadataStoreRules):
             async def write(version: int, prefix: Key, turns_before: int) -> bool:
                 await turns(turns_before)
                 try:
-                    await writer.apply(Batch((Check(header, version),), (PutSequential(prefix, b""),)))
+                    await writer.apply(Step((Check(header, version),), (PutSequential(prefix, b""),)))
                 except VersionMismatch:
                     return False
                 return True
@@ -126,7 +139,7 @@ class BatchRules(MetadataStoreRules):
         """
 
         async def cross(store: IMetadataStore, check: Key, write: Key) -> bool:
-            batch = Batch((Check(check, Expect.ABSENT),), (Put(write, b"", Expect.ABSENT),))
+            batch = Step((Check(check, Expect.ABSENT),), (Put(write, b"", Expect.ABSENT),))
             try:
                 await store.apply(batch)
             except VersionMismatch:
@@ -146,7 +159,7 @@ class BatchRules(MetadataStoreRules):
         async with self.data.open() as store:
             for number in range(6):
                 names = [f"{number}-a", f"{number}-b"]
-                batch = Batch(puts=tuple(Put(key(name), b"", Expect.ABSENT) for name in names))
+                batch = Step(puts=tuple(Put(key(name), b"", Expect.ABSENT) for name in names))
                 task = asyncio.ensure_future(store.apply(batch))
                 await turns(number)
                 task.cancel()
@@ -159,10 +172,10 @@ class BatchRules(MetadataStoreRules):
                 assert first == second
             assert await value_of(store, "/absent") is None
 
-    @requires(IColocatedStore)
+    @requires(WIDE)
     async def test_batch_of_several_partitions_is_applied(self) -> None:
         """
-        A batch that says so applies steps of several partitions, in the order in which it names them.
+        A step of several partitions writes records, in the order in which it names them.
 
         One path in two partitions is two records.
         """
@@ -171,19 +184,18 @@ class BatchRules(MetadataStoreRules):
             lefts = [Key(f"/batch/left-{number}", f"r{number % 2}") for number in range(10)]
             versions = [await store.put(Put(left, b"", Expect.ABSENT, entries(b"k1"))) for left in lefts]
             checked = await store.put(Put(Key("/batch/checked", "s"), b"", Expect.ABSENT))
-            batch = Batch(
+            batch = Step(
                 (Check(Key("/batch/checked", "s"), checked),),
                 tuple(Put(place, place.partition.encode(), Expect.ABSENT, entries(b"k2")) for place in places),
                 tuple(Delete(left, version) for left, version in zip(lefts, versions, strict=True)),
-                across_partitions=True,
             )
-            written = await store.apply(batch)
+            written = (await store.apply(batch)).records
             assert [record.key for record in written] == places
             assert [await store.get(place) for place in places] == [*written]
             assert {record.key for record in await scan_kinds(store)} == {*places}
             assert [await store.get(left) for left in lefts] == [None] * len(lefts)
 
-    @requires(IColocatedStore)
+    @requires(WIDE)
     @pytest.mark.parametrize("failing", ["check", "put", "delete"])
     async def test_one_failing_partition_fails_all(self, failing: str) -> None:
         """
@@ -203,21 +215,27 @@ class BatchRules(MetadataStoreRules):
                 "delete": ((), (new,), (Delete(kept, version), Delete(bad, stale))),
             }
             with pytest.raises(VersionMismatch) as caught:
-                await store.apply(Batch(*steps[failing], across_partitions=True))
+                await store.apply(Step(*steps[failing]))
             assert (caught.value.key, caught.value.actual) == (bad, current)
             assert [record.key for record in await scan_kinds(store)] == [kept]
             found = await store.get(bad)
             assert found is not None
             assert found.value == b"new"
 
-    @requires(IColocatedStore)
-    async def test_batch_must_say_that_it_has_several_partitions(self) -> None:
-        """A batch with keys of two partitions is refused unless it is marked; a caller has mixed them up."""
+    async def test_a_step_is_no_wider_than_the_reach(self) -> None:
+        """A step of several partitions, with a vacant range or with two parts for one key is refused otherwise."""
         async with self.data.open() as opened:
-            puts = tuple(Put(Key("/batch/one", partition), b"", Expect.ABSENT) for partition in ("p", "q"))
-            with pytest.raises(ValueError, match="partition"):
-                await opened.apply(Batch(puts=puts))
+            apart = tuple(Put(Key("/batch/one", partition), b"", Expect.ABSENT) for partition in ("p", "q"))
+            twice = (Put(key("one"), b"1", Expect.ANY), Put(key("one"), b"2", Expect.ANY))
+            vacant = Step(puts=apart[:1], vacant=(IndexRange("kind", b"", b"k"),))
+            refused = [Step(puts=twice)]
+            refused += [Step(puts=apart)] if opened.reach is Reach.PARTITION else []
+            refused += [vacant] if opened.reach is not Reach.DATABASE else []
+            for step in refused:
+                with pytest.raises(ValueError):  # noqa: PT011 - ``require_valid`` has the texts
+                    await opened.apply(step)
             assert await scan_all(opened, KeyRange("/batch/", "/batch0")) == []
+            assert (opened.location is not None) == (opened.reach is Reach.DATABASE)
 
 
 async def turns(count: int) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from txnframework.errors import OutcomeUnknown, Unavailable
 from txnframework.interfaces import IDurableStore, IMetadataStore
-from txnframework.model import Batch, Expect, Key, KeyRange, Put, PutSequential
+from txnframework.model import Expect, Key, KeyRange, Put, PutSequential, Step
 from txnframework.testing._suites._metadata._case import (
     MetadataStoreRules,
     create,
@@ -132,6 +132,4 @@ async def write(store: IMetadataStore, step: str, version: int) -> None:
     elif step == "sequential":
         await put_next(store, PutSequential(Key("/op"), b"new"))
     else:
-        await store.apply(
-            Batch(puts=(Put(Key("/a"), b"new", version, entries(b"k")), PutSequential(Key("/a"), b"new")))
-        )
+        await store.apply(Step(puts=(Put(Key("/a"), b"new", version, entries(b"k")), PutSequential(Key("/a"), b"new"))))

@@ -9,7 +9,7 @@ import pytest
 
 from txnframework.errors import LeaseHeld, VersionMismatch
 from txnframework.interfaces import ILease, IMetadataStore
-from txnframework.model import Batch, Check
+from txnframework.model import Check, Step
 from txnframework.model.paths import lease_key, lease_of, leases_range
 from txnframework.testing._suites._metadata._case import MetadataStoreRules
 from txnframework.testing.capabilities import requires
@@ -192,7 +192,7 @@ class LeaseRules(MetadataStoreRules):
         """
         async with self.data.open() as one, self.data.open() as two:
             lease = await one.acquire_lease("name", "one")
-            batch = Batch(checks=(Check(lease.key, lease.version),))
+            batch = Step(checks=(Check(lease.key, lease.version),))
             await one.apply(batch)
             await lease.release()
             with pytest.raises(VersionMismatch):

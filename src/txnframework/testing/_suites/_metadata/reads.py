@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from txnframework.interfaces import IMetadataStore
-from txnframework.model import Batch, Check, Delete, Expect, IndexRange, Key, KeyRange, Put, Record, RecordPage
+from txnframework.model import Check, Delete, Expect, IndexRange, Key, KeyRange, Put, Record, RecordPage, Step
 from txnframework.model import paths as places
 from txnframework.model.index_keys import encode, prefix_range
 from txnframework.model.metadata import IndexEntry
@@ -71,7 +71,7 @@ class NameRules(MetadataStoreRules):
         async with self.data.open() as store:
             version = await store.put(Put(first, b"a", Expect.ABSENT))
             await store.put(Put(third, b"c", Expect.ABSENT))
-            batch = Batch((Check(first, version),), (Put(second, b"b", Expect.ABSENT),), (Delete(third, Expect.ANY),))
+            batch = Step((Check(first, version),), (Put(second, b"b", Expect.ABSENT),), (Delete(third, Expect.ANY),))
             await store.apply(batch)
             assert paths(await scan_all(store)) == sorted((first.path, second.path))
 

@@ -8,7 +8,7 @@ import pytest
 
 from txnframework.errors import Closed
 from txnframework.interfaces import IMetadataStore, IValueWatch, IWatch
-from txnframework.model import Batch, Expect, IndexRange, Key, KeyRange, Put, PutSequential, Record
+from txnframework.model import Expect, IndexRange, Key, KeyRange, Put, PutSequential, Record, Step
 from txnframework.testing._suites._metadata._case import BY_KIND, MetadataStoreRules, create, entries, put_next
 from txnframework.testing.capabilities import requires
 from txnframework.testing.harness import Misleading
@@ -129,7 +129,7 @@ class WatchRules(MetadataStoreRules):
         """A watch wakes for the writes and deletes of a batch."""
         async with self.data.open() as store, self.data.open() as other:
             watch = await store.watch(IndexRange(BY_KIND, b"k", b"l"))
-            await other.apply(Batch(puts=(Put(Key("/w/1"), b"", Expect.ABSENT, entries(b"k")),)))
+            await other.apply(Step(puts=(Put(Key("/w/1"), b"", Expect.ABSENT, entries(b"k")),)))
             await self.soon(watch.changed())
 
     @pytest.mark.parametrize("target", TARGETS)

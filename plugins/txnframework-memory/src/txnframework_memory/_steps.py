@@ -1,0 +1,41 @@
+"""Steps of the records and ledgers of one space; nothing is awaited, so no process sees a part."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from txnframework.model import Applied, LedgerAppend, Put, Record, Step
+from txnframework_memory._ledgers import StoredLedger
+from txnframework_memory._records import Records
+
+
+def apply_step(records: Records, step: Step) -> Applied:
+    """Make a valid step, or raise its refusal: every condition precedes the first write."""
+    _examine(records, step)
+    rows = [(_row_of(one), one) for one in step.appends]
+    intended = tuple([one.intent.put_at(row.tail()) for row, one in rows if one.intent is not None])
+    appended = tuple([row.append(one.entries, row.tail().open_ledger_id) for row, one in rows])
+    return Applied(records.apply(structs.replace(step, puts=step.puts + intended)), appended)
+
+
+def foresee_step(records: Records, step: Step) -> Applied:
+    """Return what a step of known keys will write if nothing else is written before it; or raise its refusal."""
+    _examine(records, step)
+    appended = tuple([_row_of(one).foresee(len(one.entries)) for one in step.appends])
+    puts = [put for put in step.puts if isinstance(put, Put)]
+    number = records.last_number
+    return Applied(tuple([Record(put.key, put.value, number + at) for at, put in enumerate(puts, 1)]), appended)
+
+
+def _examine(records: Records, step: Step) -> None:
+    records.require(step)
+    for entries in step.vacant:
+        records.require_vacant(entries)
+    for append in step.appends:
+        _row_of(append).require_unsealed()
+
+
+def _row_of(append: LedgerAppend) -> StoredLedger:
+    if not isinstance(append.ledger, StoredLedger):
+        raise ValueError(f"{append.ledger!r} is no reference of a ledger of this space")
+    return append.ledger
