@@ -1,7 +1,7 @@
 """
 Writes of acknowledgment records: new ones, and extensions of a branch's existing record.
 
-*Put, then look* also holds for a record that grows. A record grows by a compare-and-set in one atomic batch with the
+*Put, then look* also holds for a record that grows. A record grows by a compare-and-set in one step with the
 check that the header is OPEN, and the process looks for conflicts afterwards. So of two transactions that acknowledge
 one message, the one that wrote last sees the other's acknowledgment, in a new record or in a grown one. The record
 keeps its key and its index entry, so no scan can miss it. Three more rules apply:
