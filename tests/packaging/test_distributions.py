@@ -163,6 +163,7 @@ BACKENDS = re.compile(
 )
 NAMED = {
     "config/_sections.py": {"sqlite:///txnframework-data/txn.db"},  # the default of [metadata] and [ledger]
+    "client/_handlers/plan.py": {"sqlite_errorcode"},  # an attribute of Python's own driver, as ``sqlstate`` of others
 }
 """What the core cannot do without; ``plugin/known_distributions.toml`` is data, and says only what to install."""
 

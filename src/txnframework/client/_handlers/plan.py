@@ -33,7 +33,7 @@ TEMPORARY = (
 TEMPORARY_CLASSES = ("08", "40", "57")
 """The classes of SQLSTATE for a lost connection, a rollback because of others, and a server that is being stopped."""
 
-TEMPORARY_IN_SQLITE = (5, 6)
+LOCKED_IN_A_FILE = (5, 6)
 """The error codes of SQLite for a lock that another connection holds: SQLITE_BUSY and SQLITE_LOCKED."""
 
 
@@ -118,7 +118,7 @@ def _is_of_the_database(error: BaseException | None) -> bool:
         if isinstance(state, str) and state.startswith(TEMPORARY_CLASSES):
             return True
         code = getattr(error, "sqlite_errorcode", None)
-        if isinstance(code, int) and code & 0xFF in TEMPORARY_IN_SQLITE:
+        if isinstance(code, int) and code & 0xFF in LOCKED_IN_A_FILE:
             return True
         if getattr(error, "connection_invalidated", False) is True:
             return True

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from txnframework.errors import LedgerSealed, OutcomeUnknown, VersionMismatch
 from txnframework.model import (
     Append,
+    Check,
     Expect,
     Key,
     ProducerSequence,
@@ -66,8 +67,7 @@ def test_other_expectations(ledgers: Ledgers) -> None:
             (version,) = await both.begin(1)
             for expected, answer in ((Expect.ABSENT, VersionMismatch), (Expect.ANY, Announced)):
                 changed = [
-                    replace(one := request(1, version, ledger), check=replace(one.check, expected=expected))
-                    for ledger in made
+                    replace(request(1, version, ledger), checks=(Check(header_key(1), expected),)) for ledger in made
                 ]
                 async with ledgers.held("SELECT FROM records WHERE path = '/txn/0001' FOR UPDATE") as hold:
                     calls = [

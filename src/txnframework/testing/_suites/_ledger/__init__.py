@@ -8,7 +8,7 @@ from txnframework.interfaces import ILedgerStore
 from txnframework.testing._suites._ledger.appends import AppendRules, LargeAnswerRules
 from txnframework.testing._suites._ledger.colocation import ColocationRules
 from txnframework.testing._suites._ledger.deduplication import DeduplicationRules
-from txnframework.testing._suites._ledger.joint_appends import StepRules
+from txnframework.testing._suites._ledger.joint_appends import JointAppendRules
 from txnframework.testing._suites._ledger.joint_refusals import JointRefusalRules
 from txnframework.testing._suites._ledger.joint_rows import JointRowRules
 from txnframework.testing._suites._ledger.races import RaceRules
@@ -20,7 +20,7 @@ from txnframework.testing.harness import Harness
 
 class LedgerStoreSuite(
     ColocationRules,
-    StepRules,
+    JointAppendRules,
     JointRefusalRules,
     JointRowRules,
     LedgerCopyRules,

@@ -43,7 +43,7 @@ WORKERS = 5
 STEPS = 20
 
 
-class StepRules(JointRules):
+class JointAppendRules(JointRules):
     """A store that appends to many ledgers and writes records in one step."""
 
     @requires(Colocated)
