@@ -171,12 +171,8 @@ def test_large_values_are_records_as_any_other(url: str) -> None:
         version = await other.put(Put(A, two, version, ENTRIES))
         assert await store.get(A) == Record(A, two, version)
         key = (await store.apply(Step(puts=(PutSequential(OPERATIONS, four, ENTRIES),)))).records[0].key
-        written = await store.apply(
-            Step(
-                (Check(A, version),),
-                (Put(B, three, Expect.ABSENT, ENTRIES), Put(C, b"small", Expect.ANY), PutSequential(OPERATIONS, one)),
-            )
-        )
+        puts = (Put(B, three, Expect.ABSENT, ENTRIES), Put(C, b"small", Expect.ANY), PutSequential(OPERATIONS, one))
+        written = (await store.apply(Step((Check(A, version),), puts))).records
         values = [two, three, b"small", four, one]
         assert [record.value for record in await everything(other)] == values
         assert {record.value for record in await everything(other, INDEX)} == {two, three, four}

@@ -90,7 +90,7 @@ def test_every_write_is_done_once_whatever_was_lost(url: str, is_applied: bool) 
         losing.lose(is_applied)
         key = (await store.apply(Step(puts=(PutSequential(Key("/p/s", "p"), b"t"),)))).records[0].key
         page = await other.scan(KeyRange("/p/s/", "/p/s0"), 10)
-        assert [record.key for record in page.records] == [written[1].key, key]
+        assert [record.key for record in page.records] == [written.records[1].key, key]
         losing.lose(is_applied)
         await store.delete(A, Expect.ANY)
         assert await other.get(A) is None

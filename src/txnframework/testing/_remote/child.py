@@ -17,7 +17,7 @@ from txnframework.testing._remote.frames import Call, Cancel, Frames, Known, Lea
 from txnframework.testing.clock import VirtualEnvironment
 from txnframework.testing.harness import Harness, Paired
 
-_IDENTITIES = frozenset({"location"})
+_IDENTITIES = frozenset({"location", "reference"})
 """Attributes that are only compared; their objects stay here."""
 
 
@@ -120,6 +120,6 @@ def _facts_of(value: object) -> dict[str, Any]:
     }
 
 
-def _token(value: object) -> tuple[int, int]:
+def _token(value: object) -> tuple[int, int] | None:
     """Return what stands for an object that stays here: equal for the same object of the same process."""
-    return os.getpid(), id(value)
+    return None if value is None else (os.getpid(), id(value))
