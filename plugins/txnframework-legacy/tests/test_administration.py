@@ -223,7 +223,9 @@ def test_transaction_logs(config: Path, run: Callable[..., tuple[int, str, str]]
     assert (log["coordinator"], log["enabled"], log["decided_by"]) == ("8000", True, "switch for 8000")
     assert "four digits of its transactions' ids" in " ".join(run("log-batching", "status", "--help")[1].split())
     assert first.startswith(log["coordinator"])
-    assert (log["open_records"], log["records"] > log["entries"]) == (7, True)
+    # Those of the acknowledged transactions may be removed by now.
+    assert 1 <= log["open_records"] <= 7
+    assert log["records"] > log["entries"]
     status, out, _ = run("log-batching", "disable", "--coordinator", "8000")
     assert f"{log['batched_entries']} batched entries remain." in out
     assert main(["maintain"]) == 0
