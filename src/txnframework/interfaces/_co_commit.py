@@ -90,6 +90,7 @@ class ICoCommitStore(IMetadataStore):
         Otherwise, and after any other error, it can only be rolled back.
 
         :raises InvalidInput: with a ``transaction``: as ``IDatabaseTransaction.put``; or it reads one snapshot.
+        :raises ValueError: ``model.steps.require_decided`` refuses the step with a ``transaction``.
 
         Other errors are those of ``IMetadataStore.apply``.
         """

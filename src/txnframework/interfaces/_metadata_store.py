@@ -151,8 +151,8 @@ class IMetadataStore(Interface):
           all of them. What one call of another method reads is from before the step, or from after it. Watches on the
           tails and on the records wake.
         * Times, counts and the highest transaction numbers are the same as after ``IManagedLedger.append``.
-        * Entries may have a branch if the step puts the header of their transaction as committed with that branch, or
-          with an intent. The operation of an intent names the open ledger and the last confirmed position before the
+        * Entries may have a branch if the step has an intent, or puts the header of their transaction as committed with
+          that branch. The operation of an intent names the open ledger and the last confirmed position before the
           step, and is written also if each entry is reported as a duplicate, as by ``append``.
         * A record with an entry in a range of ``vacant`` refuses the step. The ranges are looked at while all records
           of the step are held. Take another step that checks one of the records that this one writes, with any
@@ -166,7 +166,9 @@ class IMetadataStore(Interface):
             it; nothing was changed.
         :raises LedgerSealed: a ledger is sealed; nothing was changed.
         :raises LedgerNotFound: a ledger was deleted; nothing was changed.
-        :raises OutcomeUnknown: all or nothing was applied, as after a cancelled call; read before trying again. A
+        :raises ValueError: ``model.steps.require_valid`` refuses the step; nothing was changed.
+        :raises OutcomeUnknown: all or nothing was applied, as after a cancelled call; read before trying again. A step
+            with an intent may be made again with the same sequences; its operation may then be stored twice. A
             sequential record may be stored under a number that was never returned; scan the prefix. A record that is
             put with the expectation ABSENT shows which: it exists if and only if everything was written. If a caller
             then puts that record itself, expecting its absence, the step cannot be made while the record exists.

@@ -48,8 +48,8 @@ class IPlannedCursor(ICursor):
     """
     A cursor that can move in the same step of the store as the commit of a transaction.
 
-    How it is used: 1. ``plan``, 2. one batch with ``CursorMove.put`` and everything that commits the transaction, 3.
-    ``finish`` once, whatever came of the batch. Without a plan the caller commits first, and calls ``apply`` later.
+    How it is used: 1. ``plan``, 2. one step with ``CursorMove.put`` and everything that commits the transaction, 3.
+    ``finish`` once, whatever came of the step. Without a plan the caller commits first, and calls ``apply`` later.
     """
 
     async def plan(incarnation: int, parts: tuple[BranchAcks, ...]) -> CursorMove | None:

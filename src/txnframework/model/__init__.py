@@ -41,7 +41,7 @@ from txnframework.model.metadata import (
 from txnframework.model.names import SegmentName, TopicName
 from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
 from txnframework.model.reads import EntryPage, Isolation, ReadableEntry, ReadPlan, ReadRequest, Visibility
-from txnframework.model.steps import Applied, Intent, LedgerAppend, Reach, Step, require_valid
+from txnframework.model.steps import Applied, Intent, LedgerAppend, Reach, Step, require_decided, require_valid
 from txnframework.model.store_copy import (
     IndexedPage,
     IndexedRecord,
@@ -145,5 +145,6 @@ __all__ = [
     "TypeName",
     "Visibility",
     "WindowState",
+    "require_decided",
     "require_valid",
 ]

@@ -8,7 +8,7 @@ from enum import IntEnum
 import msgspec
 
 from txnframework.model.ledger import Append, Appended, Tail
-from txnframework.model.metadata import Check, Delete, IndexEntry, IndexRange, Key, Put, PutSequential, Record
+from txnframework.model.metadata import Check, Delete, Expect, IndexEntry, IndexRange, Key, Put, PutSequential, Record
 from txnframework.model.records import WriteOperation, encode
 
 
@@ -20,7 +20,7 @@ class Reach(IntEnum):
     STORE = 2
     """Records of any partitions."""
     DATABASE = 3
-    """Records and entries: a database that also has ledgers."""
+    """Records of any partitions, entries of ledgers of the same database, and index ranges that must be vacant."""
 
 
 class Intent(msgspec.Struct, frozen=True, gc=False):
@@ -112,6 +112,8 @@ def require_valid(step: Step, reach: Reach) -> None:
         return
     if reach is not Reach.DATABASE:
         raise ValueError("a step of this store has no appends and no vacant ranges")
+    if not all(one.entries for one in step.appends):
+        raise ValueError("an append of a step has at least one entry")
     if any(one.intent is not None for one in step.appends):
         if (len(step.appends), len(step.checks), len(keyed), len(step.puts), len(step.vacant)) != (1, 1, 1, 0, 0):
             raise ValueError("a step with an intent has one append and one check, and nothing else")
@@ -121,6 +123,15 @@ def require_valid(step: Step, reach: Reach) -> None:
         raise ValueError("a sequence needs an intent, or an append outside steps")
     if len({one.ledger for one in step.appends}) < len(step.appends):
         raise ValueError("a step has the entries of one ledger in one place")
+
+
+def require_decided(step: Step) -> None:
+    """Raise ValueError for a step that cannot be made with rows of an application: its first put decides both."""
+    puts = [put for put in step.puts if isinstance(put, Put)]
+    if step.intent is not None or len(puts) < len(step.puts) or not puts or puts[0].expected is not Expect.ABSENT:
+        raise ValueError(
+            "a step with rows first puts a record that must be absent, and has no intent and no PutSequential"
+        )
 
 
 def _keys(step: Step) -> Iterator[Key]:

@@ -33,6 +33,7 @@ from txnframework.model import (
     Record,
     RecordPage,
     Step,
+    require_decided,
     require_valid,
 )
 from txnframework.model.paths import lease_key
@@ -122,6 +123,8 @@ class MemoryMetadataStore:
         require_valid(step, self.reach)
         if transaction is None:
             return await self._write(step)
+        require_decided(step)
+        self.link.require_open()
         joined: Any = transaction  # perhaps behind a proxy
         applied: Applied = await joined.step(
             step, partial(foresee_step, self._records, step), partial(apply_step, self._records, step)
@@ -207,6 +210,12 @@ class MemoryMetadataStore:
         self.link.close()
         for watch in self._watches:
             watch.end()
+        for connection in self._connections:
+            connection.crash()
+        self.end_session()
+
+    def lose(self) -> None:
+        """Lose the process: its connections end, and its leases; calls on their way may still arrive."""
         for connection in self._connections:
             connection.crash()
         self.end_session()

@@ -33,6 +33,7 @@ from txnframework.model import (
     Record,
     RecordPage,
     Step,
+    require_decided,
     require_valid,
 )
 from txnframework.model.diagnoses import Diagnosis
@@ -106,7 +107,10 @@ class SqlMetadataStore:
 
     async def apply(self, step: Step, transaction: IDatabaseTransaction | None = None) -> Applied:
         """Make a step, perhaps as the last part of the application's transaction."""
+        self.database.require_open()
         require_valid(step, self.reach)
+        if transaction is not None:
+            require_decided(step)
         if transaction is None and step.is_of_records:
             return Applied(await self._records.apply(step))
         entries: Entries = operations_of(step.appends[0].ledger) if step.appends else self._entries

@@ -129,7 +129,7 @@ def plan(
         message = _message(part, copy, layout, write, deleted_life)
         messages.append(message or _absence(part, copy, layout, client, write, len(messages)))
     if len(messages) > BATCH_MESSAGES_MAX:
-        raise InvalidInput(f"a batch has at most {BATCH_MESSAGES_MAX} steps here, not {len(messages)}")
+        raise InvalidInput(f"a step has at most {BATCH_MESSAGES_MAX} parts here, not {len(messages)}")
     return Plan(tuple(messages), tuple(written), tuple(parts))
 
 

@@ -154,7 +154,7 @@ class Machine:
     async def gone(self) -> None:
         """Let the stores notice that the process is gone."""
         for store in self._metadata:
-            cast(Any, store).end_session()
+            cast(Any, store).lose()
         # A database works on a statement whose client is gone.
         await self.calls.late_applied()
         for store in self._metadata:
