@@ -7,6 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
+from txnframework.errors import Closed
 from txnframework.interfaces import IManagedLedger
 from txnframework.model import Append, Expect, Key, LedgerAppend, Put, Step
 from txnframework.testing import VirtualEnvironment
@@ -72,3 +75,36 @@ async def _share(tmp_path: Path) -> None:
             assert positions == sorted(set(positions))
         versions = [one.records[0].version for one in done]
         assert versions == sorted(set(versions))
+
+
+def test_ledgers_of_another_file(tmp_path: Path) -> None:
+    """A step that names a ledger of another file is refused, and writes to neither."""
+    asyncio.run(_mix(tmp_path))
+
+
+async def _mix(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    async with _opened(here, LedgerOptions()) as (records, mine), _opened(there, LedgerOptions()) as (others, theirs):
+        for ledgers in ((theirs[0],), (mine[0], theirs[1])):
+            appends = tuple(LedgerAppend(one.reference, (Append(b"x"),)) for one in ledgers)
+            step = Step(puts=(Put(Key("/header"), b"", Expect.ABSENT),), appends=appends)
+            with pytest.raises(ValueError, match="no reference of a ledger in the database of this store"):
+                await records.apply(step)
+        assert [await one.get(Key("/header")) for one in (records, others)] == [None, None]
+        for ledger in (*mine, *theirs):
+            assert (await ledger.tail()).last_confirmed.entry_id == -1
+
+
+def test_a_closed_store_makes_no_step(tmp_path: Path) -> None:
+    """The connection of its ledgers is still open, and not used for it."""
+    asyncio.run(_close(tmp_path))
+
+
+async def _close(tmp_path: Path) -> None:
+    async with _opened(tmp_path, LedgerOptions()) as (records, ledgers):
+        await records.close()
+        with pytest.raises(Closed):
+            await records.apply(Step(appends=(LedgerAppend(ledgers[0].reference, (Append(b"x"),)),)))
+        assert (await ledgers[0].tail()).last_confirmed.entry_id == -1

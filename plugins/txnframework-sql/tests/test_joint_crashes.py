@@ -109,8 +109,8 @@ async def _kill_anywhere(directory: Path, entries_max: int) -> None:
     records = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
     version = await records.put(Put(CURSOR, b"old", Expect.ABSENT))
     await records.close()
-    options = LedgerOptions(ledger_entries_max=entries_max, share_connection=False)
-    store = await open_ledger_store(url, SystemEnvironment(), options, None, Kind)
+    records = await open_metadata_store(url, SystemEnvironment(), MetadataOptions(), Kind)
+    store = await open_ledger_store(url, SystemEnvironment(), LedgerOptions(ledger_entries_max=entries_max), None, Kind)
     appends = []
     for number in range(LEDGERS):
         ledger = await store.create(f"ledger-{number}")
@@ -119,7 +119,6 @@ async def _kill_anywhere(directory: Path, entries_max: int) -> None:
         appends.append(LedgerAppend(ledger.reference, (entry,)))
     header = Put(HEADER, b"committed", Expect.ABSENT, (IndexEntry("state", b"c"),))
     step = Step(puts=(header, Put(CURSOR, b"new", version)), appends=tuple(appends))
-    records = await open_metadata_store(url, SystemEnvironment(), MetadataOptions(share_connection=False))
     Kind.is_on = True
     await records.apply(step)
     Kind.is_on = False

@@ -166,7 +166,8 @@ class IMetadataStore(Interface):
             it; nothing was changed.
         :raises LedgerSealed: a ledger is sealed; nothing was changed.
         :raises LedgerNotFound: a ledger was deleted; nothing was changed.
-        :raises ValueError: ``model.steps.require_valid`` refuses the step; nothing was changed.
+        :raises ValueError: ``model.steps.require_valid`` refuses the step, or a ledger is of another location; nothing
+            was changed.
         :raises OutcomeUnknown: all or nothing was applied, as after a cancelled call; read before trying again. A step
             with an intent may be made again with the same sequences; its operation may then be stored twice. A
             sequential record may be stored under a number that was never returned; scan the prefix. A record that is

@@ -106,8 +106,6 @@ class Chunks(Generic[_C]):
         alike = _shared(mine[::-1], theirs[::-1])
         return list(_places(mine[: len(mine) - alike])) == list(_places(theirs[: len(theirs) - alike]))
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         """Return the class and the texts."""
         return f"{type(self).__name__}({self.texts()!r})"

@@ -56,8 +56,6 @@ class PartialEntries(Chunks[PartialChunk], Mapping[Position, frozenset[int]]):
         """Return whether another mapping has the same indexes."""
         return Chunks.__eq__(self, other) if isinstance(other, PartialEntries) else Mapping.__eq__(self, other)
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __iter__(self) -> Iterator[Position]:
         """Yield the entries."""
         for chunk in self.chunks:

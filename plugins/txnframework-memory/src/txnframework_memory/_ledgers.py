@@ -65,6 +65,10 @@ class StoredLedger:
         self._trimmed = EntryRange(*shape.trimmed) if shape.trimmed else None
         self._windows: dict[str, Window] = {}
 
+    def is_of(self, rows: LedgerCollection) -> bool:
+        """Return whether these rows have it, or had it before it was deleted."""
+        return self._rows is rows
+
     def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
         """Append every entry that is not stored already; refuse all entries or none."""
         if self.is_deleted:

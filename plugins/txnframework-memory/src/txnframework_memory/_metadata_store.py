@@ -43,7 +43,7 @@ from txnframework_memory._link import Link, Pause, RecordWatch, Watch
 from txnframework_memory._records import Change, IndexWatch, Records, concerned_by, record_id
 from txnframework_memory._remembered import Remembered
 from txnframework_memory._server import Server
-from txnframework_memory._steps import apply_step, foresee_step
+from txnframework_memory._steps import apply_step, foresee_step, require_located
 
 
 class LeaseDocument(msgspec.Struct, kw_only=True):
@@ -121,6 +121,7 @@ class MemoryMetadataStore:
     async def apply(self, step: Step, transaction: IDatabaseTransaction | None = None) -> Applied:
         """Make a step, perhaps as the last part of the application's transaction."""
         require_valid(step, self.reach)
+        require_located(step, self._server.rows)
         if transaction is None:
             return await self._write(step)
         require_decided(step)

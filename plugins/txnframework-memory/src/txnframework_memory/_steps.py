@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from txnframework.model import Applied, LedgerAppend, Put, Record, Step
-from txnframework_memory._ledgers import StoredLedger
+from txnframework_memory._ledgers import LedgerCollection, StoredLedger
 from txnframework_memory._records import Records
 
 
@@ -35,7 +35,13 @@ def _examine(records: Records, step: Step) -> None:
         _row_of(append).require_unsealed()
 
 
+def require_located(step: Step, rows: LedgerCollection) -> None:
+    """Raise ValueError if an append of a step is to a ledger of another space."""
+    for one in step.appends:
+        if not isinstance(one.ledger, StoredLedger) or not one.ledger.is_of(rows):
+            raise ValueError(f"{one.ledger!r} is no reference of a ledger of this space")
+
+
 def _row_of(append: LedgerAppend) -> StoredLedger:
-    if not isinstance(append.ledger, StoredLedger):
-        raise ValueError(f"{append.ledger!r} is no reference of a ledger of this space")
+    assert isinstance(append.ledger, StoredLedger), "see require_located"
     return append.ledger

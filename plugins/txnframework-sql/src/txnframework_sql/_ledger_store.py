@@ -65,7 +65,7 @@ class SqlManagedLedger:
     ) -> None:
         self.name = managed.name
         self.location: object = executor.location
-        self.reference: object = LedgerReference(managed, entries)
+        self.reference: object = LedgerReference(managed, self.location, entries)
         self._executor = executor
         self._entries = entries
         self._watches = watches

@@ -50,7 +50,7 @@ from txnframework_sql._options import (
 from txnframework_sql._watch import Watches
 from txnframework_sql.sqlite import Kind, SqliteConnection
 from txnframework_sql.steps.identities import identity, take_identity
-from txnframework_sql.steps.joint_appends import operations_of
+from txnframework_sql.steps.joint_appends import operations_of, require_located
 from txnframework_sql.steps.leases import Clock, end_lease
 from txnframework_sql.steps.records import scan_indexed
 from txnframework_sql.steps.statements import new_number, skip_numbers
@@ -109,6 +109,7 @@ class SqlMetadataStore:
         """Make a step, perhaps as the last part of the application's transaction."""
         self.database.require_open()
         require_valid(step, self.reach)
+        require_located(step, self.location)
         if transaction is not None:
             require_decided(step)
         if transaction is None and step.is_of_records:
