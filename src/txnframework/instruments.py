@@ -62,10 +62,3 @@ class Instruments(Protocol):
         """
         Return the histogram of that name; ``bounds``: upper bounds of its buckets, in the unit that the name contains.
         """
-
-
-def operations_written(metrics: Instruments) -> Counter:
-    """Return the counter of operation records; a buffer counts those that its ledger writes, the store its own."""
-    return metrics.counter(
-        "txnframework_operation_records_written_total", "Operation records of transactions that were written."
-    )

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from zope.interface import implementer
 
 from txnframework.errors import Conflict, NotFound, OutcomeUnknown, TransactionConflict, VersionMismatch
-from txnframework.instruments import Counter, Histogram, Instruments, operations_written
-from txnframework.interfaces import IMetadataStore, IObservation, IObserver, IPendingAckStore
+from txnframework.instruments import Counter, Histogram, Instruments
+from txnframework.interfaces import IDatabaseTransaction, IMetadataStore, IObservation, IObserver, IPendingAckStore
 from txnframework.model.acks import AckRequest
 from txnframework.model.metadata import IndexRange, Put, PutSequential, RecordPage
 from txnframework.model.observations import ObservedOperation, OperationKind, Outcome
@@ -143,7 +143,9 @@ class MeasuredMetadataStore(ForwardingProxy):
 
     def __init__(self, behind: IMetadataStore, metrics: Instruments) -> None:
         super().__init__(behind)
-        self._operations = operations_written(metrics)
+        self._operations = metrics.counter(
+            "txnframework_operation_records_written_total", "Operation records of transactions that were written."
+        )
         self._decisions = header_cas(metrics)
         self._queries = metrics.histogram(
             "txnframework_index_query_seconds", "Time until a page of a secondary index was there."
@@ -153,9 +155,11 @@ class MeasuredMetadataStore(ForwardingProxy):
         """Write a record and count it."""
         return await self._counted((write,), self._behind.put(write))
 
-    async def apply(self, step: Step, *transaction: Any) -> Applied:
-        """Make a step and count its writes."""
-        return await self._counted(step.puts, self._behind.apply(step, *transaction))
+    async def apply(self, step: Step, transaction: IDatabaseTransaction | None = None) -> Applied:
+        """Make a step and count its writes; that of an intent is one of them."""
+        intended = () if step.intent is None else (PutSequential(step.intent.prefix, b""),)
+        rows = () if transaction is None else (transaction,)
+        return await self._counted((*step.puts, *intended), self._behind.apply(step, *rows))
 
     async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
         """Return a page of an index and measure the time."""
@@ -170,7 +174,7 @@ class MeasuredMetadataStore(ForwardingProxy):
         try:
             answer = await call
         except BaseException as error:
-            # A batch may also be refused because of a cursor: then the header is decided by another write.
+            # A step may also be refused because of a cursor: then the header is decided by another write.
             if headers and not (isinstance(error, VersionMismatch) and not is_header(error.key)):
                 self._decisions.labels(result_of(error, CONFLICT)).inc(headers)
             raise

@@ -68,9 +68,7 @@ class MetadataBuffer:
             self._view, context.ledger, context.store, context.environment, options.open_presumed_ms
         )
         self._operations = operations_shared_by(context.coordinator, context.store, options.page_records)
-        self._intents = Intents(
-            context.segment, context.ledger, context.store, self._operations, options, context.metrics
-        )
+        self._intents = Intents(context.segment, context.ledger, context.store, self._operations, options)
         self._appending = SegmentAppender(
             context.ledger,
             self._intents,

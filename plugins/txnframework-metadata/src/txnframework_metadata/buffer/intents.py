@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
 
 from txnframework.errors import LedgerSealed, VersionMismatch
-from txnframework.instruments import operations_written
 from txnframework.interfaces import IManagedLedger, IMetadataStore
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.ledger import Append, Appended
@@ -18,9 +16,6 @@ from txnframework_metadata.options import BufferOptions
 from txnframework_metadata.records.operations import are_together, operation_indexes, require_family, require_open
 from txnframework_metadata.records.shared_operations import SharedOperations
 from txnframework_metadata.records.views import StoredOperation
-
-if TYPE_CHECKING:
-    from txnframework.instruments import Instruments
 
 
 class Intents:
@@ -38,7 +33,6 @@ class Intents:
         store: IMetadataStore,
         operations: SharedOperations,
         options: BufferOptions,
-        metrics: Instruments | None = None,
     ) -> None:
         self._segment = segment
         self._ledger = ledger
@@ -48,7 +42,6 @@ class Intents:
         self._noted = _Noted(options.intents_max)
         self.is_one_step = are_together(store, ledger)
         """Whether the intent and the first append of a branch are one step; then use ``append``, not ``admit``."""
-        self._written = operations_written(metrics) if metrics is not None and self.is_one_step else None
 
     async def append(self, branch: Branch, principal: str, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
         """
@@ -83,8 +76,6 @@ class Intents:
         written = decode(WriteOperation, record)
         self._operations.own.note(StoredOperation(record, branch.txn_id, written))
         self._noted.note(branch, written.ledger)
-        if self._written is not None:
-            self._written.inc()
         return appended
 
     async def admit(self, branch: Branch, principal: str) -> int:
