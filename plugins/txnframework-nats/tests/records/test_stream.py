@@ -174,14 +174,14 @@ def test_a_stream_that_was_made_again_is_noticed(url: str) -> None:
 
 
 def test_too_large(url: str) -> None:
-    """A record that the servers would not accept, and a batch of too many steps, are refused before they are sent."""
+    """A record that the servers would not accept, and a step of too many parts, are refused before they are sent."""
 
     async def main() -> None:
         store = await open_store(url)
         with pytest.raises(InvalidInput, match="max_payload"):
             await store.put(Put(Key("/a"), bytes(1 << 20), Expect.ABSENT))
         await store.put(Put(Key("/a"), bytes((1 << 20) - 5_000), Expect.ABSENT))
-        with pytest.raises(InvalidInput, match="at most 1000 steps"):
+        with pytest.raises(InvalidInput, match="at most 1000 parts"):
             await store.apply(Step(deletes=tuple(Delete(Key(f"/{n}", "p"), 1) for n in range(1_001))))
         await store.close()
 
