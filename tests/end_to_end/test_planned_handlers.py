@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -439,23 +441,150 @@ def test_a_step_whose_reply_is_lost(
                         txn_stores.lose_next_commit_reply()
                         if not is_stored:
                             away.enter_context(txn_stores.unavailable())
-                    if order.value == b"a3":
-                        consumer.stop()
                     return invoices.outgoing(order.value)
 
                 with ExitStack() as away:
                     running = asyncio.ensure_future(consumer.run(bill))
                     await failed.wait()
-                    if is_stored:
+                    if is_stored and kind in ORDERED:
                         assert calls == [b"a1"]
                     txn_stores.restore()
-                    while not running.done():
+                    while await lag(client):
                         await txn_stores.advance(100)
+                    consumer.stop()
                     await running
-                await txn_stores.advance(1_000)
-                assert await lag(client) == 0
-            assert [value for value, _ in await sent(client)] == [b"a1", b"a2", b"a3"]
+            found = [value for value, _ in await sent(client)]
+            assert (found if kind in ORDERED else sorted(found)) == [b"a1", b"a2", b"a3"]
             if is_stored:
                 assert calls == [b"a1", b"a2", b"a3"]
+
+    asyncio.run(asyncio.wait_for(work(), 60))
+
+
+@dataclass
+class Gate:
+    """Holds transactions of handlers until it is opened, and refuses the first ``refused`` ones."""
+
+    opened: asyncio.Event = field(default_factory=asyncio.Event)
+    held: int = 0
+    refused: int = 0
+
+    async def pass_through(self, transact: Callable[..., Awaitable[object]], *arguments: Any) -> object:
+        self.held += 1
+        await self.opened.wait()
+        if self.refused:
+            self.refused -= 1
+            raise OutcomeUnknown("by the test")
+        return await transact(*arguments)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    found = Gate()
+    for name in ("transact_planned", "transact_jointly"):
+        monkeypatch.setattr(shared_commits, name, partial(found.pass_through, getattr(shared_commits, name)))
+    return found
+
+
+@pytest.mark.parametrize("kind", [*ORDERED, "shared"])
+def test_the_next_handler_during_a_commit(memory: Stores, gate: Gate, kind: str) -> None:
+    """It is called if the order allows it. Never do two run at a time; what they returned is one transaction."""
+
+    async def work() -> None:
+        async with memory.open() as client:
+            invoices = await prepared(client, b"a1", b"a2", b"b1", b"c1")
+            calls: list[bytes | None] = []
+            running: set[bytes | None] = set()
+            async with await joined(client, kind) as consumer:
+
+                async def bill(order: Message) -> PlannedSend:
+                    running.add(order.value)
+                    assert len(running) == 1
+                    await asyncio.sleep(0)
+                    running.remove(order.value)
+                    calls.append(order.value)
+                    if len(calls) == 4:
+                        consumer.stop()
+                    return invoices.outgoing(order.value)
+
+                run = asyncio.ensure_future(consumer.run(bill))
+                await run_ready()
+                expected = {
+                    "exclusive": [b"a1"],
+                    "key_shared": [b"a1", b"b1", b"c1"],
+                    "shared": [b"a1", b"a2", b"b1", b"c1"],
+                }
+                assert calls == expected[kind]
+                assert gate.held == 1
+                assert await sent(client) == []
+                gate.opened.set()
+                await run
+                assert await lag(client) == 0
+            found = await sent(client)
+            assert sorted(value or b"" for value, _ in found) == [b"a1", b"a2", b"b1", b"c1"]
+            if kind == "shared":
+                assert len({txn for _, txn in found[1:]}) == 1
+
+    memory.run(work())
+
+
+def test_results_that_wait(memory: Stores, gate: Gate) -> None:
+    """No more than 16 handlers have returned without a commit; ``stop`` waits for their commits."""
+
+    async def work() -> None:
+        async with memory.open() as client:
+            invoices = await prepared(client, *(b"%d" % number for number in range(30)))
+            calls: list[bytes | None] = []
+            async with await joined(client, "shared") as consumer:
+
+                async def bill(order: Message) -> PlannedSend:
+                    calls.append(order.value)
+                    return invoices.outgoing(order.value)
+
+                run = asyncio.ensure_future(consumer.run(bill))
+                await run_ready()
+                assert len(calls) == 16
+                consumer.stop()
+                await run_ready()
+                assert not run.done()  # it waits for the commits, and calls no handler
+                gate.opened.set()
+                await run
+                assert len(calls) == 16
+            assert len(await sent(client)) == 16
+            assert await lag(client) == 14
+
+    memory.run(work())
+
+
+def test_a_commit_that_is_refused(txn_stores: MemoryStores, gate: Gate) -> None:
+    """Its handler is called again, when no other one runs."""
+
+    async def work() -> None:
+        async with txn_stores.open() as client:
+            invoices = await prepared(client, b"a1", b"a2", b"a3")
+            gate.refused = 1
+            slow, calls = asyncio.Event(), []
+            async with await joined(client, "shared") as consumer:
+
+                async def bill(order: Message) -> PlannedSend:
+                    calls.append(order.value)
+                    if order.value == b"a2":
+                        gate.opened.set()
+                        await slow.wait()
+                    if len(calls) == 4:
+                        consumer.stop()
+                    return invoices.outgoing(order.value)
+
+                run = asyncio.ensure_future(consumer.run(bill))
+                while gate.refused:
+                    await run_ready()
+                await txn_stores.advance(1_000)
+                assert calls == [b"a1", b"a2"]
+                slow.set()
+                while not run.done():
+                    await txn_stores.advance(100)
+                await run
+                assert sorted(calls) == [b"a1", b"a1", b"a2", b"a3"]
+            assert sorted(value or b"" for value, _ in await sent(client)) == [b"a1", b"a2", b"a3"]
 
     asyncio.run(asyncio.wait_for(work(), 60))

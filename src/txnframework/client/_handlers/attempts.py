@@ -31,7 +31,9 @@ from txnframework.model.names import topic_of
 
 Connect = Callable[[], AbstractAsyncContextManager[Any]]
 """Returns a block that yields a connection of the application's own, as ``pool.acquire`` does."""
-Attempt = Callable[[tuple[Message[Any], ...]], Awaitable[None]]
+Returned = Callable[[], None]
+"""Says that a handler has returned, and that what is left is to store its results; the next handler may run."""
+Attempt = Callable[[tuple[Message[Any], ...], Returned], Awaitable[None]]
 """Handles and acknowledges messages, or raises."""
 
 
@@ -45,11 +47,12 @@ class HandlerAttempts:
         self._retry = RetryPolicy(host.environment, host.config.client)
         self._has_committed_rows = False
 
-    async def planned(self, commits: SharedCommits, messages: tuple[Message[Any], ...]) -> None:
+    async def planned(self, commits: SharedCommits, messages: tuple[Message[Any], ...], returned: Returned) -> None:
         """Call the handler, then send what it returned and acknowledge, as ``Client.transact`` does."""
         sends = self._handler.sends_of(await self._handler.call(messages))
         if sends:
             take_planned(self._host, sends)
+        returned()
         try:
             await commits.commit(sends, messages)
         except Unavailable as error:
@@ -60,9 +63,13 @@ class HandlerAttempts:
             raise
 
     async def with_rows(
-        self, connect: Connect, transactions: HandlerTransactions, messages: tuple[Message[Any], ...]
+        self, connect: Connect, transactions: HandlerTransactions, messages: tuple[Message[Any], ...], _: Returned
     ) -> None:
-        """Call the handler with a connection, then commit its rows with what it returned and the acknowledgments."""
+        """
+        Call the handler with a connection, then commit its rows with what it returned and the acknowledgments.
+
+        The connection is in use until the commit, so no other handler runs before.
+        """
         began = handled = False
         request = transactions.request
         usual = partial(usual_block, self._host, self._retry, request)
@@ -100,9 +107,9 @@ class HandlerAttempts:
         return place is None and await self._any_has_migrated(names)
 
     async def in_transaction(
-        self, begin: Callable[[], AbstractAsyncContextManager[Any]], messages: tuple[Message[Any], ...]
+        self, begin: Callable[[], AbstractAsyncContextManager[Any]], messages: tuple[Message[Any], ...], _: Returned
     ) -> None:
-        """Call the handler in a transaction, and acknowledge in it."""
+        """Call the handler in a transaction, whose block may be the application's, and acknowledge in it."""
         began = handled = acknowledged = False
         try:
             async with begin() as given:
@@ -145,10 +152,11 @@ class HandlerAttempts:
                 return True
         return False
 
-    async def without_transaction(self, messages: tuple[Message[Any], ...]) -> None:
+    async def without_transaction(self, messages: tuple[Message[Any], ...], returned: Returned) -> None:
         """Call the handler, then acknowledge. After a crash between the two, the messages are handled again."""
         arguments = (None,) if self._handler.takes_transaction else ()
         self._handler.refuse_sends(await self._handler.call(messages, *arguments))
+        returned()
         await self._retry.run(lambda: self._consumer.ack(*messages))
 
 

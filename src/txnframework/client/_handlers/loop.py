@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from txnframework.client._handlers.attempts import Attempt
@@ -23,6 +24,9 @@ from txnframework.runtime.tasks import first_completed, start_task
 
 _LOG = logging.getLogger("txnframework.client.handlers")
 
+_FINISHING_MAX = 16
+"""The most jobs whose handler has returned and whose results are not stored yet, beside the running handlers."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoopDelays:
@@ -37,11 +41,13 @@ class _Job:
     """
     Messages that were received together.
 
-    ``left``: those that are neither finished nor given back. ``keys``: the keys that the job holds.
+    ``left``: those that are neither finished nor given back. ``keys``: the keys that the job holds. ``runs``: whether
+    its handler runs.
     """
 
     left: dict[MessageID, Message[Any]]
     keys: set[OrderKey]
+    runs: bool = False
 
 
 class _Stopped(Exception):
@@ -51,6 +57,9 @@ class _Stopped(Exception):
 class HandlerLoop:
     """
     Handles messages until it is stopped or cancelled; ``run`` is called once.
+
+    A handler runs until the attempt says that it has returned. While its results are being stored, the next handler
+    runs, so that the results of several can be stored in one step.
 
     No message is handled while an earlier one of its key is unfinished. Two rules are enough for this:
 
@@ -82,6 +91,9 @@ class HandlerLoop:
         # The task of ``run`` while it waits for messages, which ``stop`` interrupts.
         self._receiving: asyncio.Task[Any] | None = None
         self._jobs: dict[_Job, asyncio.Task[None]] = {}
+        # Those whose handler has returned, in their last attempt.
+        self._finishing: set[_Job] = set()
+        self._handlers = asyncio.Semaphore(options.concurrency)
         self._timers: set[asyncio.Task[None]] = set()
         self._hindered = HinderedJobs(environment, name)
         self._failure: Exception | None = None
@@ -115,12 +127,19 @@ class HandlerLoop:
     async def _has_room(self) -> bool:
         """Wait until another job may begin; return False if the loop is to end."""
         while not self._stopping.is_set() and self._failure is None:
-            if len(self._jobs) < (1 if self._messages.has_suspects() else self._options.concurrency):
+            if self._may_begin():
                 return True
             self._changed.clear()
             await self._changed.wait()
         self._stopping.set()
         return False
+
+    def _may_begin(self) -> bool:
+        if self._messages.has_suspects():
+            return not self._jobs
+        if len(self._finishing) >= _FINISHING_MAX:
+            return False
+        return len(self._jobs) - len(self._finishing) < self._options.concurrency
 
     async def _next(self) -> Sequence[Message[Any]]:
         """Return the next messages; none if the loop was stopped."""
@@ -190,7 +209,7 @@ class HandlerLoop:
         """Handle messages together, as often as ``next_step`` says."""
         failures = hindrances = 0
         while messages := self._still_here(job, messages):
-            error = await self._try(messages)
+            error = await self._try(job, messages)
             if is_hindered(error):
                 hindrances += 1
                 self._hindered.add(job, error)
@@ -215,12 +234,14 @@ class HandlerLoop:
             await self._pause(self._delays.retry, hindrances or failures)
             await self._follow_up(job, messages)
 
-    async def _try(self, messages: tuple[Message[Any], ...]) -> BaseException | None:
+    async def _try(self, job: _Job, messages: tuple[Message[Any], ...]) -> BaseException | None:
         """Handle messages, and return the error if that failed."""
-        if self._stopping.is_set():
-            raise _Stopped
+        await self._handlers.acquire()
+        job.runs = True
         try:
-            await self._attempt(messages)
+            if self._stopping.is_set():
+                raise _Stopped
+            await self._attempt(messages, partial(self._returned, job))
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -228,9 +249,24 @@ class HandlerLoop:
             return error  # the handler cancelled itself, or something that it waited for
         except HandlerMisuse as error:  # the messages are not at fault: ``run`` raises, and no delivery counts
             raise InvalidInput(str(error)) from None
+        except _Stopped:
+            raise
         except Exception as error:
             return error
+        finally:
+            if job.runs:
+                job.runs = False
+                self._handlers.release()
+            self._finishing.discard(job)
         return None
+
+    def _returned(self, job: _Job) -> None:
+        """Let another handler run, while the results of a job are being stored."""
+        if job.runs:
+            job.runs = False
+            self._handlers.release()
+            self._finishing.add(job)
+            self._changed.set()
 
     def _still_here(self, job: _Job, messages: Iterable[Message[Any]]) -> tuple[Message[Any], ...]:
         """

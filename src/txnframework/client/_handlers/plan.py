@@ -128,13 +128,13 @@ def _is_of_the_database(error: BaseException | None) -> bool:
 
 def groups(messages: Iterable[Message[Any]]) -> list[tuple[Message[Any], ...]]:
     """Return consecutive messages that are handled together; one that was delivered before is handled alone."""
-    found: list[tuple[Message[Any], ...]] = []
+    found: list[list[Message[Any]]] = []
     for message in messages:
         if found and not message.redelivery_count and not found[-1][0].redelivery_count:
-            found[-1] = (*found[-1], message)
+            found[-1].append(message)
         else:
-            found.append((message,))
-    return found
+            found.append([message])
+    return [tuple(some) for some in found]
 
 
 def order_key(ordering: Ordering, message: Message[Any]) -> OrderKey | None:

@@ -51,12 +51,9 @@ class SharedCommits:
 
     A shared transaction is one step of the store. If it cannot be, or if one part of it is refused, each handler has a
     transaction of its own, so none fails because of another one.
-
-    :param handlers: how many are at work at a time; a single one waits for nothing.
     """
 
-    def __init__(self, host: Host, consumer: Acknowledging, transactions: HandlerTransactions, handlers: int) -> None:
-        self._is_single = handlers == 1
+    def __init__(self, host: Host, consumer: Acknowledging, transactions: HandlerTransactions) -> None:
         self._host = host
         self._consumer = consumer
         self._transactions = transactions
@@ -72,11 +69,7 @@ class SharedCommits:
 
     async def commit(self, sends: tuple[PlannedSend, ...], messages: tuple[Message[Any], ...]) -> None:
         """Send and acknowledge, all or nothing; errors are those of ``Client.transact``."""
-        handled = _Handled(sends, messages)
-        if self._is_single:
-            await self._commit(handled)
-        else:
-            await self._groups.add(handled)
+        await self._groups.add(_Handled(sends, messages))
 
     async def _perform(self, group: Sequence[_Handled]) -> Answers:
         if len(group) > 1:

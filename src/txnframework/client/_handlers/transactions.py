@@ -64,8 +64,7 @@ class HandlerTransactions:
     Begins a transaction for each call of a handler.
 
     When a call's transaction is about to commit, and further messages wait, the transaction of the next call begins at
-    the same time. A store may perform both in one step. The handler itself is called after the commit, as before, so
-    the order of messages does not change.
+    the same time. A store may perform both in one step. This does not decide when the handler is called.
 
     A transaction that began early has no operations. If it is not used, it is aborted. If this process ends first, it
     is aborted like every open transaction of a process that ended.
