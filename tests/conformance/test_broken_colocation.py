@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from txnframework.interfaces import ILedgerStore
 from txnframework.model import Applied, Delete, Step
-from txnframework.testing import LedgerStoreSuite
+from txnframework.testing import Harness, LedgerStoreSuite, VirtualEnvironment
 from txnframework.testing._suites._base import run_test
 from txnframework_memory._metadata_store import MemoryMetadataStore
 from txnframework_memory.testing import MemoryLedgerHarness
@@ -71,3 +74,23 @@ def test_broken_colocation(broken: Any, name: str, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(MemoryMetadataStore, "apply", broken)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         asyncio.run(run_test(case, getattr(case, name), tmp_path / "broken"))
+
+
+class UntestedHarness(Harness[ILedgerStore]):
+    """Ledgers beside records, of which the suite is told nothing."""
+
+    def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
+        super().__init__(directory, environment)
+        self._behind = MemoryLedgerHarness(directory, self.environment)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[ILedgerStore]:
+        async with self._behind.open() as opened:
+            yield opened
+
+
+def test_a_location_that_no_test_would_look_at(tmp_path: Path) -> None:
+    """Steps that append are never left untested because a harness does not say that it has both."""
+    case = type("Case", (LedgerStoreSuite,), {"harness": UntestedHarness})()
+    with pytest.raises(AssertionError, match="Colocated"):
+        asyncio.run(run_test(case, case.test_a_location_is_that_of_records, tmp_path))

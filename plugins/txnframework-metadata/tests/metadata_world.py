@@ -56,6 +56,7 @@ from txnframework.model.cursor import Cursor, to_record, unite
 from txnframework.model.entries import EntryMessage, EntryView, encode_entry
 from txnframework.model.paths import cursor_key
 from txnframework.model.records import encode
+from txnframework.model.steps import require_valid
 from txnframework.plugin import CoordinatorContext, SegmentContext, SubscriptionContext
 from txnframework.testing.clock import VirtualEnvironment, run_ready
 from txnframework_memory.space import MemorySpace
@@ -162,6 +163,7 @@ class Wire:
         await self._step("delete", key, lambda: self.inner.delete(key, expected))
 
     async def apply(self, step: Step) -> Applied:
+        require_valid(step, self.reach)  # the space would make wider ones
         return await self._step("apply", step, lambda: self.inner.apply(step))
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:

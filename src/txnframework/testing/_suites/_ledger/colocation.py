@@ -25,6 +25,7 @@ from txnframework.model import (
     Limit,
     Position,
     Put,
+    Reach,
     Record,
     Step,
 )
@@ -33,6 +34,7 @@ from txnframework.model.records import WriteOperation, decode_operation
 from txnframework.testing._suites._ledger._case import NAME, LedgerStoreRules, branch, read_all, sent
 from txnframework.testing.capabilities import requires
 from txnframework.testing.harness import Colocated
+from txnframework.testing.processes import Processes
 
 HEADER = Key("/txn/suite", "suite")
 OPERATIONS = Key("/txn-op/suite", "suite")
@@ -72,6 +74,26 @@ class Opened(NamedTuple):
 
 class ColocationRules(LedgerStoreRules):
     """Ledgers whose database also has the records of the metadata store."""
+
+    async def test_a_location_is_that_of_records(self) -> None:
+        """
+        The store has no location, or its harness is ``Colocated`` and opens records with an equal location.
+
+        Otherwise steps would append to ledgers that no other test of this file looks at. Steps with entries do not leave
+        their process, so of a store in child processes it is the harness of the children.
+        """
+        async with self.data.open() as ledgers:
+            location = ledgers.location
+        if location is None:
+            return
+        harness = self.data.client if isinstance(self.data, Processes) else type(self.data)
+        assert issubclass(harness, Colocated), "the store has a location, so its harness has to be Colocated"
+        if not isinstance(self.data, Colocated):
+            return
+        async with self.data.open_with_records() as (ledgers, records):
+            assert records.location is not None
+            assert ledgers.location == records.location
+            assert records.reach is Reach.DATABASE
 
     @requires(Colocated)
     async def test_an_intent_and_its_entries(self) -> None:
