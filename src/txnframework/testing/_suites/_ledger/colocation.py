@@ -79,8 +79,8 @@ class ColocationRules(LedgerStoreRules):
         """
         The store has no location, or its harness is ``Colocated`` and opens records with an equal location.
 
-        Otherwise steps would append to ledgers that no other test of this file looks at. Steps with entries do not leave
-        their process, so of a store in child processes it is the harness of the children.
+        Otherwise steps would append to ledgers that no other test of this file looks at. Steps with entries are made in
+        one process, so of a store in child processes it is the harness of the children.
         """
         async with self.data.open() as ledgers:
             location = ledgers.location
