@@ -103,7 +103,7 @@ def test_less_for_applications(stores: Stores) -> None:
         'GRANT INSERT ON "public".entries TO "billing";',
         'GRANT USAGE ON SEQUENCE "public".txnframework_numbers TO "billing";',
     ]
-    assert granted[-1].startswith('GRANT EXECUTE ON FUNCTION "public".txnframework_append_jointly_')
+    assert granted[-1].startswith('GRANT EXECUTE ON FUNCTION "public".txnframework_apply_steps_')
 
 
 @pytest.mark.parametrize("is_begun", [False, True])

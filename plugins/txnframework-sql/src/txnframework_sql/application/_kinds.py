@@ -29,7 +29,7 @@ def connection_of(given: object, run: Run) -> ApplicationConnection:
 
         return Sqlite3Connection(given, what, run)
     # A driver whose classes the object may belong to was imported by the application.
-    for module, find in (("sqlalchemy", _sqlalchemy), ("asyncpg", _asyncpg), ("psycopg", _psycopg)):
+    for module, find in (("asyncpg", _asyncpg), ("sqlalchemy", _sqlalchemy), ("psycopg", _psycopg)):
         if module in sys.modules and (found := find(given, what, run)) is not None:
             return found
     for kind, advice in _mistakes():
@@ -67,7 +67,7 @@ def _asyncpg(given: object, what: str, _: Run) -> ApplicationConnection | None:
 
     from txnframework_sql.application._asyncpg import AsyncpgConnection
 
-    return AsyncpgConnection(given, what) if isinstance(given, asyncpg.Connection | PoolConnectionProxy) else None
+    return AsyncpgConnection(given, what) if isinstance(given, PoolConnectionProxy | asyncpg.Connection) else None
 
 
 def _psycopg(given: object, what: str, run: Run) -> ApplicationConnection | None:

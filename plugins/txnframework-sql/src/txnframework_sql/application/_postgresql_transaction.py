@@ -33,16 +33,17 @@ from txnframework_sql.application._postgresql_statements import (
 from txnframework_sql.application._postgresql_store import FAILED_TRANSACTION, NOT_THERE, JoinedStore, failed
 from txnframework_sql.postgresql._connection import SCHEMA
 from txnframework_sql.postgresql._executor import prepare
-from txnframework_sql.postgresql._schema import APPEND_JOINTLY
+from txnframework_sql.postgresql._schema import APPLY_STEPS
 from txnframework_sql.steps.joint_appends import deciding_put
 from txnframework_sql.steps.record_writes import put_record
 from txnframework_sql.steps.records import encode_indexes
+from txnframework_sql.steps.shared_reads import record_id
 from txnframework_sql.steps.statements import Change, NewNumber, RecordChange, Rows, Steps, Write, partition_of
 
 T = TypeVar("T")
 
 _SERIALIZATION_FAILURE = "40001"
-# Why append_jointly did nothing.
+# Why apply_steps did nothing.
 _IS_FREE, _IS_SNAPSHOT, _HAS_ENDED, _IS_UNDONE = 1, 2, 3, 4
 
 
@@ -136,8 +137,10 @@ class PostgresqlTransaction:
         self._require_kept(unjoined != _HAS_ENDED, unjoined != _IS_UNDONE)
         self.store_waits = "a step was refused, and its locks are held until the transaction ends"
         if not is_outermost:
-            version = (versions or (None,))[len(step.checks)]
-            self._check = None if version is None else self._find(deciding_put(step), version)
+            deciding = deciding_put(step)
+            at = sorted(record_id(part.key) for part in step.keyed()).index(record_id(deciding.key))
+            version = versions[at]
+            self._check = None if version is None else self._find(deciding, version)
         return answer
 
     def changed(self, changes: tuple[Change, ...]) -> None:
@@ -146,8 +149,9 @@ class PostgresqlTransaction:
 
     async def _step(self, witness: int, columns: Sequence[object]) -> Row:
         known = self._known
-        bound = (None, None, None) if known is None else (known.pid, known.began_us, known.header.path)
-        rows = await self._execute(APPEND_JOINTLY.call, witness, self._store.pause_max_ms, *bound, *columns)
+        own = [witness, self._store.pause_max_ms, *((None, None) if known is None else (known.pid, known.began_us))]
+        mark = None if known is None else known.header.path
+        rows = await self._execute(APPLY_STEPS.call, own, mark, *columns)
         return rows[0]
 
     async def commit(self) -> None:

@@ -70,6 +70,7 @@ class Backend:
     started: datetime
 
 
+@lru_cache(64)
 def quote_schema(schema: str, shown_url: str) -> str:
     """
     Return a schema's name, quoted for use in statements.

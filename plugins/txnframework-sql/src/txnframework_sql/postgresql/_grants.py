@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from txnframework.errors import InvalidInput
 from txnframework_sql.postgresql._connection import quote_schema
-from txnframework_sql.postgresql._schema import APPEND_JOINTLY, FUNCTIONS
+from txnframework_sql.postgresql._schema import APPLY_STEPS, FUNCTIONS
 from txnframework_sql.schema import NUMBERS, VERSION_TABLE, metadata
 
 _ALL = "SELECT, INSERT, UPDATE, DELETE"
@@ -42,6 +42,6 @@ def grants(role: str, schema: str, shown_url: str, *, commits_only: bool) -> tup
     if not commits_only:
         found.append(f"GRANT SELECT ON {within}.{VERSION_TABLE} {to};")
     # Everyone may execute them unless the server's default rights were changed.
-    functions = (APPEND_JOINTLY,) if commits_only else FUNCTIONS
+    functions = (APPLY_STEPS,) if commits_only else FUNCTIONS
     found += [f"GRANT EXECUTE ON FUNCTION {within}.{one.name}({', '.join(one.types)}) {to};" for one in functions]
     return tuple(found)

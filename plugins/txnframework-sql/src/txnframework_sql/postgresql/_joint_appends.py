@@ -20,9 +20,9 @@ from txnframework_sql._options import LedgerOptions
 from txnframework_sql.postgresql._call_groups import CallGroups, LockWaits
 from txnframework_sql.postgresql._connection import Row
 from txnframework_sql.postgresql._executor import PostgresqlExecutor
-from txnframework_sql.postgresql._joint_columns import Answer, GroupableCall, JointGroup, calls_together
 from txnframework_sql.postgresql._record_writes import ATTEMPT_LOCK_WAIT_MS, LOCK_WAIT_MS, require_storable
-from txnframework_sql.postgresql._schema import APPEND_JOINTLY
+from txnframework_sql.postgresql._schema import APPLY_STEPS
+from txnframework_sql.postgresql._step_columns import Answer, GroupableStep, StepGroup, steps_together
 from txnframework_sql.steps import ledgers
 from txnframework_sql.steps.appends import is_full
 from txnframework_sql.steps.joint_appends import ledger_of
@@ -40,7 +40,7 @@ class StepOfRows(Protocol):
     """A transaction of an application, of which a step becomes the last part."""
 
     async def step(self, step: Step, columns: Sequence[object]) -> Sequence[Any]:
-        """Call ``append_jointly`` with these arguments behind its own; return its answer."""
+        """Call ``apply_steps`` with these arguments behind its own; return its answer."""
 
     def changed(self, changes: tuple[Change, ...]) -> None:
         """Report these changes after the COMMIT."""
@@ -59,33 +59,34 @@ class JointAppends:
         self._limits = (options.ledger_entries_max, options.ledger_bytes_max)
         # No longer than the options allow: it must not be the longer wait of the two.
         lock_wait_ms = min(LOCK_WAIT_MS, options.lock_timeout_ms)
-        self._calls: CallGroups[GroupableCall, Applied] = CallGroups(
+        self._calls: CallGroups[GroupableStep, Applied] = CallGroups(
             partial(self._perform, lock_wait_ms),
             lock=LockWaits(partial(self._perform, ATTEMPT_LOCK_WAIT_MS), partial(self._perform, 0)),
             queue_max=options.queue_max,
             group_max=options.group_max,
             under_way_max=_UNDER_WAY,
             share_min=_SHARE_MIN,
-            take=lambda calls: calls_together(calls, options.group_bytes_max),
+            take=lambda calls: steps_together(calls, options.group_bytes_max),
             is_balanced=True,
             may_be_alone=True,
         )
 
     async def append(self, step: Step, now_ms: int) -> Applied:
         """Make a valid step without an intent; see IMetadataStore."""
-        return await self._calls.submit(self._call(step, now_ms))
+        self._require_valid(step)
+        return await self._calls.submit(GroupableStep.of(step, now_ms))
 
     async def append_with(self, rows: StepOfRows, step: Step, now_ms: int) -> Applied:
         """As ``append``, in a transaction of an application, which the caller commits."""
-        call = self._call(step, now_ms)
-        group = JointGroup([call])
+        self._require_valid(step)
+        group = StepGroup([step])
         # Without a limit of its own: every other holder of one of these locks commits, or is ended by the server.
-        row = await rows.step(step, group.columns(0, self._limits))
+        row = await rows.step(step, group.columns(0, now_ms, self._limits))
         answers, changes = group.answers(row)
         rows.changed(tuple(changes))
         if refusing := group.refusing(row):
             await rows.rollback()  # it holds the locks of the ledgers
-            await self._examine(refusing, (call,), answers)
+            await self._examine(refusing, (step,), answers)
         (answer,) = answers
         if answer is None:
             raise Conflict(f"{self._executor.shown_url}: a ledger of a step was full, and a new one is open; try again")
@@ -93,28 +94,26 @@ class JointAppends:
             raise answer
         return answer
 
-    def _call(self, step: Step, now_ms: int) -> GroupableCall:
+    def _require_valid(self, step: Step) -> None:
         self._executor.require_open()
-        call = GroupableCall.of(step, now_ms)
-        require_storable(call.parts, self._executor.shown_url)
-        return call
+        require_storable(step.keyed(), self._executor.shown_url)
 
     async def close(self) -> None:
         """Wait for the running calls, which return their results normally; idempotent."""
         await self._calls.close()
 
-    async def _perform(self, lock_wait_ms: int, calls: Sequence[GroupableCall]) -> list[Answer]:
+    async def _perform(self, lock_wait_ms: int, calls: Sequence[GroupableStep]) -> list[Answer]:
         """Send statements until all calls are answered; only the last one writes."""
         answers: list[Answer | None] = [None] * len(calls)
         for _ in range(_ATTEMPTS_MAX):
             left = [number for number, answer in enumerate(answers) if answer is None]
             if not left:
                 break
-            group = JointGroup([calls[number] for number in left])
+            group = StepGroup([calls[number].step for number in left])
             try:
-                row = await self._send(lock_wait_ms, group)
+                row = await self._send(lock_wait_ms, max(calls[number].now_ms for number in left), group)
             except OutcomeUnknown as error:
-                self._executor.changed(tuple(change for number in left for change in calls[number].changes()))
+                self._executor.changed(tuple(group.possible_changes()))
                 for number in left:
                     answers[number] = copy_error(error, error.__cause__)
                 break
@@ -123,21 +122,21 @@ class JointAppends:
             for number, answer in zip(left, found, strict=True):
                 answers[number] = answer
             if refusing := group.refusing(row):
-                await self._examine(refusing, calls, answers)
+                await self._examine(refusing, [call.step for call in calls], answers)
         unanswered = f"{self._executor.shown_url}: the ledgers of a step are filled by other writers; try again"
         return [Unavailable(unanswered) if answer is None else answer for answer in answers]
 
-    async def _send(self, lock_wait_ms: int, group: JointGroup) -> Row:
-        arguments = (None,) * 5 + group.columns(lock_wait_ms, self._limits)
+    async def _send(self, lock_wait_ms: int, now_ms: int, group: StepGroup) -> Row:
+        arguments = (None, None, *group.columns(lock_wait_ms, now_ms, self._limits))
         async with self._pool.append_slots:
-            rows = await self._pool.run(lambda connection: connection.write(APPEND_JOINTLY.call, *arguments))
+            rows = await self._pool.run(lambda connection: connection.write(APPLY_STEPS.call, *arguments))
         return rows[0]
 
-    async def _examine(self, refusing: set[int], calls: Sequence[GroupableCall], answers: list[Answer | None]) -> None:
+    async def _examine(self, refusing: set[int], steps: Sequence[Step], answers: list[Answer | None]) -> None:
         """Answer the calls that a ledger refuses for good, and roll the full ledgers."""
         uses: dict[LedgerRef, list[tuple[int, Sequence[Append]]]] = {}
-        for number, (call, answer) in enumerate(zip(calls, answers, strict=True)):
-            for one in call.step.appends if answer is None else ():
+        for number, (step, answer) in enumerate(zip(steps, answers, strict=True)):
+            for one in step.appends if answer is None else ():
                 managed = ledger_of(one.ledger)
                 if managed.id in refusing:
                     uses.setdefault(managed, []).append((number, one.entries))

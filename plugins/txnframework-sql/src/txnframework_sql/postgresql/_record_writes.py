@@ -87,25 +87,6 @@ class BatchGroup:
                 values.append(None)
         return kinds, paths, partitions, expecteds, lists, values
 
-    def index_columns(self) -> tuple[list[int], list[str], list[bytes]]:
-        """Return the index entries of the puts: the place of the step, the index and the key."""
-        found = [
-            (place, entry.index, entry.key)
-            for place, (_, step) in enumerate(self._steps, 1)
-            if isinstance(step, Put)
-            for entry in set(step.indexes)
-        ]
-        return [one[0] for one in found], [one[1] for one in found], [one[2] for one in found]
-
-    def key_order(self) -> list[int]:
-        """Return the places of the steps on records with known keys, in the order of these keys."""
-        known = (
-            (_place(step), place)
-            for place, (_, step) in enumerate(self._steps, 1)
-            if not isinstance(step, PutSequential)
-        )
-        return [place for _, place in sorted(known)]
-
     def answers(self, rows: Iterable[Sequence[Any]]) -> tuple[list[Answer], list[RecordChange]]:
         """Return the answer of each batch, the written records or an error, and all changes."""
         refused: dict[int, TxnFrameworkError] = {}

@@ -8,13 +8,13 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+import msgspec
 from sqlalchemy import Executable
 
 from txnframework.model import IndexEntry, IndexRange, Key, KeyRange
 
 
-@dataclass(frozen=True, slots=True)
-class RecordChange:
+class RecordChange(msgspec.Struct, frozen=True, gc=False):
     """A record was written or deleted; ``indexes``: its index entries before and after."""
 
     path: str
@@ -22,8 +22,7 @@ class RecordChange:
     indexes: frozenset[IndexEntry]
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerChange:
+class LedgerChange(msgspec.Struct, frozen=True, gc=False):
     """The tail of a managed ledger changed."""
 
     managed_id: int
