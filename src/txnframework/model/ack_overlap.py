@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from txnframework.model.acks import Ack, AckRequest, AckState
 from txnframework.model.cursor import Cursor, state_of, unite
 from txnframework.model.ids import TxnID
+from txnframework.model.partial_entries import bits_of
 from txnframework.model.positions import Position
 
 
@@ -94,7 +95,7 @@ def judge(acks: Sequence[Ack], context: AckContext, received: Sequence[Ack] = ()
     if not new and not covered:
         return Verdict(repeated=True)
     unsure = any(overlap(ack, held) for ack in new for index in context.unsure for held in index.near(ack))
-    deleted = unite(context.cursor, context.committed)
+    deleted = unite(context.cursor, context.committed) if context.committed else context.cursor
     stood_for = received if any(ack.cumulative for ack in new) else ()
     for ack in (*new, *covered, *stood_for):
         if _is_deleted(ack, deleted, context.ranges):
@@ -257,5 +258,5 @@ def _is_deleted(ack: Ack, cursor: Cursor, ranges: bool) -> bool:
         return named or ack.position.entry <= cursor.mark_delete or unite(cursor, (ack,)) == cursor
     if state_of(cursor, ack.position.entry) is AckState.DELETED:
         return True
-    done, indexes = cursor.partial.get(ack.position.entry, frozenset()), _indexes(ack)
-    return bool(done) if indexes is None else bool(done & indexes)
+    done, indexes = cursor.partial.bits(ack.position.entry), _indexes(ack)
+    return bool(done if indexes is None else done & bits_of(indexes))

@@ -79,7 +79,7 @@ class SegmentRouter:
             routed.setdefault(self.segment_of(one.message), []).append(one)
         if any(number in self._senders and self._senders[number].has_unsent for number in routed):
             return None
-        return {str(self.layout.name_of(number)): some for number, some in routed.items()}
+        return {self._name_of(number): some for number, some in routed.items()}
 
     async def catch_up(self) -> None:
         """Follow a change of the layout that has refused a step, so that the next one is routed by it."""
@@ -117,10 +117,17 @@ class SegmentRouter:
         """Route by this layout. If it has one active segment, messages are not hashed."""
         self.layout = layout
         active = layout.active()
+        self._names: dict[int, str] = {}
         if self._only is not None:
             self._sole: int | None = self._only.segment_id
         else:
             self._sole = active[0].id if len(active) == 1 else None
+
+    def _name_of(self, segment_id: int) -> str:
+        found = self._names.get(segment_id)
+        if found is None:
+            found = self._names[segment_id] = str(self.layout.name_of(segment_id))
+        return found
 
     def _new_sender(self, segment_id: int) -> SegmentSender:
         layout = self.layout
