@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 from txnframework.errors import InvalidInput, OutcomeUnknown
 from txnframework.interfaces import IDatabaseTransaction, IMetadataStore
-from txnframework.model import Expect, Key, Put
+from txnframework.model import Applied, Expect, Put, Step
 from txnframework.testing import MetadataStoreSuite
 from txnframework.testing._suites._base import run_test
 from txnframework_memory import MemoryMetadataStore, yield_once
 from txnframework_memory._co_commit import MemoryTransaction
 from txnframework_memory._database import MemoryConnection
+from txnframework_memory._steps import apply_step, foresee_step
 from txnframework_memory.testing import MemoryMetadataHarness
+
+Examine = Callable[[], Applied]
+Apply = Callable[[Applied], object]
 
 
 class Broken(MemoryTransaction):
@@ -32,34 +38,45 @@ class Broken(MemoryTransaction):
 
 
 class PutsOutside(Broken):
-    """Applies the put at once, by the store's own connection."""
+    """Makes the step at once, by the store's own connection."""
 
-    async def put(self, write: Put) -> int:
-        return await self.store.put(write)
+    async def step(self, step: Step, examine: Examine, apply: Apply) -> Applied:
+        return await self.store.apply(step)
 
 
 class PutsAtTheCommit(Broken):
-    """Applies the put after the COMMIT of the rows."""
+    """Makes the step after the COMMIT of the rows."""
 
-    written: Put | None = None
+    left: Step | None = None
 
-    async def put(self, write: Put) -> int:
-        self.written = write
-        return 1
+    async def step(self, step: Step, examine: Examine, apply: Apply) -> Applied:
+        self.left = step
+        return examine()
 
     async def commit(self) -> None:
         await super().commit()
-        assert self.written is not None
-        await self.store.put(self.written)
+        assert self.left is not None
+        await self.store.apply(self.left)
 
 
-class IgnoresTheVersion(Broken):
+class Changing(Broken):
+    """Makes another step."""
+
+    def changed(self, put: Put) -> Put:
+        return put
+
+    async def step(self, step: Step, examine: Examine, apply: Apply) -> Applied:
+        (put,) = step.puts
+        assert isinstance(put, Put)
+        other, records = Step(puts=(self.changed(put),)), self.store._records
+        return await super().step(other, partial(foresee_step, records, other), partial(apply_step, records, other))
+
+
+class IgnoresTheVersion(Changing):
     """Writes whatever was expected."""
 
-    async def put(self, write: Put) -> int:
-        record = await self.store.get(write.key)
-        expected = Expect.ABSENT if record is None else record.version
-        return await super().put(Put(write.key, write.value, expected, write.indexes))
+    def changed(self, put: Put) -> Put:
+        return msgspec.structs.replace(put, expected=Expect.ANY)
 
 
 class LeavesTheRows(Broken):
@@ -92,35 +109,35 @@ class TakesRefusalsForUnknown(Broken):
             raise OutcomeUnknown(str(error)) from error
 
 
-class LocksNothing(Broken):
+class LocksNothing(IgnoresTheVersion):
     """Lets other writers change the record before the COMMIT, and writes over them."""
 
-    async def put(self, write: Put) -> int:
-        version = await super().put(write)
+    async def step(self, step: Step, examine: Examine, apply: Apply) -> Applied:
+        applied = await super().step(step, examine, apply)
         self.connection.database.locks._records.clear()
-        return version
+        return applied
 
 
-class ForgetsIndexes(Broken):
+class ForgetsIndexes(Changing):
     """Writes the record without its index entries."""
 
-    async def put(self, write: Put) -> int:
-        return await super().put(Put(write.key, write.value, write.expected))
+    def changed(self, put: Put) -> Put:
+        return msgspec.structs.replace(put, indexes=())
 
 
 class BeginsAgain(Broken):
     """Goes on in another transaction after the application has ended the one that was joined."""
 
-    async def put(self, write: Put) -> int:
+    async def step(self, step: Step, examine: Examine, apply: Apply) -> Applied:
         try:
-            return await super().put(write)
+            return await super().step(step, examine, apply)
         except InvalidInput:
             await self.connection.begin()
             assert self.connection.open is not None
             self._joined = self.connection.open
-            version = await super().put(write)
+            applied = await super().step(step, examine, apply)
             await self.connection.commit()
-            return version
+            return applied
 
 
 class BrokenHarness(MemoryMetadataHarness):
@@ -143,8 +160,8 @@ class BrokenStore(MemoryMetadataStore):
 
     transaction: type[Broken]
 
-    async def join_transaction(self, connection: object, header: Key, version: int) -> IDatabaseTransaction:
-        await super().join_transaction(connection, header, version)
+    async def join(self, connection: object) -> IDatabaseTransaction:
+        await super().join(connection)
         assert isinstance(connection, MemoryConnection)
         return self.transaction(self, connection)
 
@@ -152,9 +169,9 @@ class BrokenStore(MemoryMetadataStore):
 class JoinsAnything(MemoryMetadataStore):
     """Takes a connection to another space."""
 
-    async def join_transaction(self, connection: object, header: Key, version: int) -> IDatabaseTransaction:
+    async def join(self, connection: object) -> IDatabaseTransaction:
         if not isinstance(connection, MemoryConnection):
-            return await super().join_transaction(connection, header, version)
+            return await super().join(connection)
         connection._begun()
         return Broken(self, connection)
 

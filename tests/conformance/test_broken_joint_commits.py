@@ -224,7 +224,7 @@ class HidesTheDriver(MetadataCoordinator):
 class JoinsAnything(MetadataCoordinator):
     """Joins whatever it is given."""
 
-    async def join_connection(self, connection: object) -> IDatabaseTransaction:
+    async def join(self, connection: object) -> IDatabaseTransaction:
         return cast(IDatabaseTransaction, connection)
 
 

@@ -82,7 +82,7 @@ async def unlocked(store: Any, step: Any, transaction: Any = None) -> Applied:
     """Lets other writers in between the step and its COMMIT."""
     done = await whole(store, step, transaction)
     if transaction is not None:
-        transaction._connection.database.locks.everything = None
+        transaction._connection.database.locks._everything = None
     return done
 
 
@@ -198,7 +198,7 @@ class BrokenHarness(MemoryLedgerHarness):
     async def open_with_records(self) -> AsyncIterator[tuple[ILedgerStore, IMetadataStore]]:
         async with super().open_with_records() as (ledgers, records):
             assert isinstance(records, MemoryMetadataStore)
-            join = records.join_connection
+            join = records.join
 
             async def join_broken(connection: object) -> IDatabaseTransaction:
                 if self.transaction is not JoinsAnything or not isinstance(connection, MemoryConnection):
@@ -206,7 +206,7 @@ class BrokenHarness(MemoryLedgerHarness):
                 assert isinstance(connection, MemoryConnection)
                 return self.transaction(connection)
 
-            records.join_connection = join_broken  # type: ignore[method-assign]
+            records.join = join_broken  # type: ignore[method-assign]
             yield ledgers, records
 
 

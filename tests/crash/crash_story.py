@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import crash_log_family
 
 from txnframework import Client, Consumer, Message, Producer, State, Transaction, TransactionPart, TxnID
-from txnframework.model import Put, Record, Step
+from txnframework.model import Record, Step
 from txnframework.model.paths import txn_id_of
 from txnframework.model.records import TransactionHeader, decode
 from txnframework_memory.space import MemorySpace
@@ -220,23 +220,17 @@ class Story:
         return due
 
     def _note_decisions(self, space: MemorySpace) -> None:
-        apply, apply_reserved = space.records.apply, space.records.apply_reserved
+        apply = space.records.apply
 
-        def noting(batch: Step) -> tuple[Record, ...]:
-            written = apply(batch)
+        def noting(batch: Step, *versions: Sequence[int] | None) -> tuple[Record, ...]:
+            written = apply(batch, *versions)
             self.writes += 1
             for record in written:
                 if record.key.path.startswith("/txn/"):
                     self._note(record)
             return written
 
-        def noting_reserved(put: Put, version: int) -> None:
-            apply_reserved(put, version)
-            self.writes += 1
-            self._note(Record(put.key, put.value, version))
-
         space.records.apply = noting  # type: ignore[method-assign]
-        space.records.apply_reserved = noting_reserved  # type: ignore[method-assign]
 
     def _note_decided(self, txn_id: TxnID, state: State, branches: frozenset[int]) -> None:
         self.decided[txn_id] = (state, branches)

@@ -15,11 +15,12 @@ from scenarios import applications, compacting, dead_letters, layouts, own_rows,
 from txnframework.broker import LatestByKey, Topics
 from txnframework.client import Consumer
 from txnframework.client._sends import segment_sender
-from txnframework.model import Expect, Put
+from txnframework.model import Applied, Expect, Put, Step
 from txnframework.model.layout import Layout
 from txnframework.model.paths import header_key
 from txnframework.plugin import SegmentAppender
 from txnframework.plugin._appender import writer_of
+from txnframework.runtime.proxy import ForwardingProxy
 from txnframework_metadata.buffer import buffer
 from txnframework_metadata.coordinator import coordinator
 from txnframework_metadata.coordinator.applications import Applications
@@ -65,19 +66,12 @@ def test_abort_record_after_the_operations(monkeypatch: pytest.MonkeyPatch) -> N
     assert any("must not be there" in failed for failed in failures(transactions.SettleAborted))
 
 
-class PutsOutside:
-    """A joined transaction whose put goes by the store's own connection."""
+class PutsOutside(ForwardingProxy):
+    """A store that makes each step by its own connection."""
 
-    def __init__(self, joined: Any, store: Any) -> None:
-        self._joined = joined
-        self._store = store
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._joined, name)
-
-    async def put(self, write: Put) -> int:
-        written: int = await self._store.put(write)
-        return written
+    async def apply(self, step: Step, *_: object) -> Applied:
+        applied: Applied = await self._behind.apply(step)
+        return applied
 
 
 def test_header_outside_the_transaction_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +79,7 @@ def test_header_outside_the_transaction_of_the_rows(monkeypatch: pytest.MonkeyPa
     commit_with = coordinator.commit_with
 
     async def swapped(store: Any, environment: Any, request: Any, joined: Any, *rest: Any) -> Any:
-        return await commit_with(store, environment, request, PutsOutside(joined, store), *rest)
+        return await commit_with(PutsOutside(store), environment, request, joined, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(coordinator, "commit_with", swapped)
     assert any("committed: True, and the rows: {}" in failed for failed in failures(own_rows.CommitWithRows))

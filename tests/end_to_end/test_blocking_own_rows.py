@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from zope.interface import implementer
 
 import txnframework.blocking
 from txnframework.interfaces import IDatabaseTransaction
-from txnframework.model import Applied, Key, Put, State, Step
+from txnframework.model import Applied, State, Step
 from txnframework.runtime.calling_thread import in_calling_thread
 from txnframework_memory import MemoryMetadataStore
 
@@ -38,34 +39,25 @@ class ThreadBound:
 
 @implementer(IDatabaseTransaction)
 class ThreadBoundTransaction:
-    """The transaction of such a connection: its put is applied at the COMMIT."""
+    """The transaction of such a connection: its step is applied at the COMMIT."""
 
     store_waits: str | None = None
 
-    def __init__(self, store: MemoryMetadataStore, connection: ThreadBound) -> None:
-        self.store = store
+    def __init__(self, connection: ThreadBound) -> None:
         self.connection = connection
-        self.write: Put | None = None
         self.apply: Callable[[], object] | None = None
 
-    async def put(self, write: Put) -> int:
-        await in_calling_thread(lambda: self.connection.call("put"))
-        self.write = write
-        return 1
-
-    async def step(self, _: Step, examine: Callable[[], Applied], apply: Callable[[], object]) -> Applied:
+    async def step(self, _: Step, examine: Callable[[], Applied], apply: Callable[[Applied], object]) -> Applied:
         """Keep a step of the store in memory for the COMMIT."""
         await in_calling_thread(lambda: self.connection.call("step"))
-        self.apply = apply
-        return examine()
+        found = examine()
+        self.apply = partial(apply, found)
+        return found
 
     async def commit(self) -> None:
         await in_calling_thread(lambda: self.connection.call("commit"))
-        if self.apply is not None:
-            self.apply()
-        else:
-            assert self.write is not None
-            await self.store.apply(Step(puts=(self.write,)))
+        assert self.apply is not None
+        self.apply()
         self.connection.committed = True
 
     async def rollback(self) -> None:
@@ -76,18 +68,12 @@ class ThreadBoundTransaction:
 def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[txnframework.blocking.Client]:
     """A client whose store joins such connections."""
 
-    async def join(self: MemoryMetadataStore, connection: object, header: Key, version: int) -> ThreadBoundTransaction:
+    async def join(_: MemoryMetadataStore, connection: object) -> ThreadBoundTransaction:
         assert isinstance(connection, ThreadBound)
         await in_calling_thread(lambda: connection.call("join"))
-        return ThreadBoundTransaction(self, connection)
+        return ThreadBoundTransaction(connection)
 
-    async def join_for_a_step(self: MemoryMetadataStore, connection: object) -> ThreadBoundTransaction:
-        assert isinstance(connection, ThreadBound)
-        await in_calling_thread(lambda: connection.call("join"))
-        return ThreadBoundTransaction(self, connection)
-
-    monkeypatch.setattr(MemoryMetadataStore, "join_transaction", join)
-    monkeypatch.setattr(MemoryMetadataStore, "join_connection", join_for_a_step)
+    monkeypatch.setattr(MemoryMetadataStore, "join", join)
     url = "memory://blocking-own-rows"
     with txnframework.blocking.open({"metadata": {"url": url}, "ledger": {"url": url}}) as opened:
         opened.create_topic(TOPIC, exist_ok=True)
@@ -103,12 +89,12 @@ def block(client: txnframework.blocking.Client, connection: ThreadBound) -> Iter
 
 
 def test_every_call_is_made_by_the_caller(client: txnframework.blocking.Client) -> None:
-    """Joining, putting and committing happen in the thread that enters and leaves the block."""
+    """Joining, the step and committing happen in the thread that enters and leaves the block."""
     connection = ThreadBound()
     with block(client, connection) as txn:
         pass
     assert txn.state is State.COMMITTED
-    assert connection.calls == ["join", "put", "commit"]
+    assert connection.calls == ["join", "step", "commit"]
 
 
 def test_an_exception_rolls_back_in_the_thread_of_the_caller(client: txnframework.blocking.Client) -> None:
@@ -120,7 +106,7 @@ def test_an_exception_rolls_back_in_the_thread_of_the_caller(client: txnframewor
     assert connection.calls == ["join", "rollback"]
 
 
-@pytest.mark.parametrize("name", ["join", "put", "commit"])
+@pytest.mark.parametrize("name", ["join", "step", "commit"])
 def test_an_interrupt_within_a_call(client: txnframework.blocking.Client, name: str) -> None:
     """The connection is rolled back before the interrupt arrives, and no COMMIT is sent twice."""
     connection = ThreadBound()

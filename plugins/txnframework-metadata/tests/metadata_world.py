@@ -13,10 +13,11 @@ from txnframework.broker.cursors import StoredCursor
 from txnframework.config import TransactionsSection
 from txnframework.errors import OutcomeUnknown, SubscriptionNotFound, Unavailable
 from txnframework.interfaces import (
+    ICoCommitStore,
     ICursor,
+    IDatabaseTransaction,
     ILease,
     IManagedLedger,
-    IMetadataStore,
     IParticipants,
     IWatch,
 )
@@ -90,7 +91,7 @@ class Stop:
     go: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-@implementer(IMetadataStore)
+@implementer(ICoCommitStore)
 class Wire:
     """The way to a store: steps can be counted, held up before they are sent, refused, or lose their reply."""
 
@@ -162,9 +163,15 @@ class Wire:
     async def delete(self, key: Key, expected: Expected) -> None:
         await self._step("delete", key, lambda: self.inner.delete(key, expected))
 
-    async def apply(self, step: Step) -> Applied:
+    async def apply(self, step: Step, transaction: IDatabaseTransaction | None = None) -> Applied:
         require_valid(step, self.reach)  # the space would make wider ones
-        return await self._step("apply", step, lambda: self.inner.apply(step))
+        return await self._step("apply", step, lambda: self.inner.apply(step, transaction))
+
+    has_one_writer = False
+
+    async def join(self, connection: object) -> IDatabaseTransaction:
+        found: IDatabaseTransaction = await self.inner.join(connection)
+        return found
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         return await self._step("scan", keys, lambda: self.inner.scan(keys, items_max))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from metadata_world import Process, World, branch_of, entry, value_of
@@ -61,8 +62,8 @@ class History:
         """Note every header that ends from now on."""
         apply = world.space.records.apply
 
-        def noting(step: Step) -> tuple[Record, ...]:
-            written = apply(step)
+        def noting(step: Step, *versions: Any) -> tuple[Record, ...]:
+            written = apply(step, *versions)
             for record in written:
                 if record.key.path.startswith("/txn/"):
                     header = decode(TransactionHeader, record)

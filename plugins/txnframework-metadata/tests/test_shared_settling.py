@@ -5,36 +5,17 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
-from typing import cast
 
 import pytest
 from metadata_world import SEGMENT, SUBSCRIPTION, Process, World, entry, step
-from msgspec import structs
 
 from txnframework.errors import TransactionConflict
-from txnframework.interfaces import IDatabaseTransaction
 from txnframework.model import Ack, AckState, Branch, Position, Reach, State, Transaction
 from txnframework.model.cursor import state_of
-from txnframework.model.metadata import Put
-from txnframework.model.transactions import Action, End
+from txnframework.model.transactions import Action, Begin, End
 from txnframework_metadata.options import PendingAckOptions
 
 LAST = Position(1, 2)
-
-
-class Rows:
-    """A database transaction of the application, in the database of the records."""
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-        self._puts: list[Put] = []
-
-    async def put(self, put: Put) -> None:
-        self._puts.append(put)
-
-    async def commit(self) -> None:
-        for put in self._puts:
-            await self._process.wire.inner.put(put)
 
 
 def run(test: Callable[[World], Awaitable[None]]) -> None:
@@ -42,17 +23,13 @@ def run(test: Callable[[World], Awaitable[None]]) -> None:
 
 
 async def begin_with_rows(process: Process) -> Transaction:
-    txn = await process.begin()
-    begun = process.coordinator.operations.begun
-    header = begun.known(txn.txn_id)
-    assert header is not None
-    begun.note(txn.txn_id, structs.replace(header, transaction=structs.replace(txn, co_commit=True)))
-    return txn
+    return await process.coordinator.begin(Begin(60_000, co_commit=True))
 
 
 async def commit_with_rows(process: Process, txn: Transaction) -> None:
     request = End(txn.txn_id, Action.COMMIT, branches=frozenset({0}))
-    ended = await process.coordinator.end_with(request, cast(IDatabaseTransaction, Rows(process)))
+    rows = await process.coordinator.join(process.wire.inner.connect())
+    ended = await process.coordinator.end_with(request, rows)
     assert ended.state is State.COMMITTED
 
 

@@ -108,9 +108,8 @@ class CoCommitTransaction(Transaction):
         return await super()._begin(coordinator)
 
     async def _join(self) -> None:
-        coordinator = co_commits(self._coordinator)
         # Not retried: the store has just answered, and a connection of the application that is lost stays lost.
-        self._joined = await coordinator.join_transaction(self.id, self._connection)
+        self._joined = await co_commits(self._coordinator).join(self._connection)
 
     async def _end(self, end: End) -> None:
         if self._host.closed:

@@ -62,7 +62,7 @@ class JoinedRows:
         coordinator = co_commits(await host.coordinator(*place))
         host.connections.take(connection)
         try:
-            joined = await uninterrupted(coordinator.join_connection(connection))
+            joined = await uninterrupted(coordinator.join(connection))
         except BaseException:
             host.connections.give_back(connection)
             raise

@@ -6,23 +6,16 @@ from zope.interface import Attribute, Interface
 
 from txnframework.interfaces._coordinator import ITransactionCoordinator
 from txnframework.interfaces._metadata_store import IMetadataStore
-from txnframework.model.ids import TxnID
-from txnframework.model.metadata import Key, Put
 from txnframework.model.steps import Applied, Step
 from txnframework.model.transactions import End, Transaction
 
 
 class IDatabaseTransaction(Interface):
     """
-    A transaction in the application's own database connection, joined by ``ICoCommitStore.join_transaction``.
+    A transaction in the application's own database connection, joined by ``ICoCommitStore.join``.
 
-    How it is used: the application writes its rows. Then one ``put`` writes a header, or ``ICoCommitStore.apply`` makes
-    a step, and ``commit`` follows. On any failure before ``commit``, and after a failed ``commit``, ``rollback``
-    follows.
-
-    Obligations. The put takes effect together with the application's rows, or neither does. While the put is not
-    committed, other writers of its record wait for the end of this transaction, or make its commit fail. Readers see
-    the record as it was before.
+    How it is used: the application writes its rows. Then ``ICoCommitStore.apply`` makes one step, and ``commit``
+    follows. On any failure before ``commit``, and after a failed ``commit``, ``rollback`` follows.
 
     The connection stays the application's. Calls of a driver that blocks are made by
     ``runtime.calling_thread.in_calling_thread``.
@@ -33,26 +26,13 @@ class IDatabaseTransaction(Interface):
         " order to write; None: it would not. Read before each send and acknowledgment, without I/O."
     )
 
-    async def put(write: Put) -> int:
-        """
-        Write a record and its index entries in the application's transaction; return the record's new version.
-
-        Watches wake after the commit. An error of the driver is raised as the driver raised it.
-
-        :raises VersionMismatch: the record is not as expected, or another process changed it since the snapshot of this
-            transaction. Nothing was written. The transaction can only be rolled back.
-        :raises InvalidInput: the application ended the joined transaction, or a savepoint is open. Or the transaction
-            was rolled back to a savepoint that is older than the join. Nothing was written.
-        :raises Unavailable: the connection is lost, and the transaction with it.
-        """
-
     async def commit() -> None:
         """
         Commit the application's transaction; called once.
 
         :raises OutcomeUnknown: the reply was lost; the transaction may be committed. Raised also by whatever does not
             prove a rollback.
-        :raises InvalidInput: the put was rolled back to a savepoint after it was written; nothing was committed.
+        :raises InvalidInput: the step was rolled back to a savepoint after it was made; nothing was committed.
         :raises Unavailable: the COMMIT was not sent; the transaction can only be rolled back.
         :raises Exception: an error of the driver that proves that the transaction was rolled back, as the driver raised
             it: a deferred constraint, a serialization failure.
@@ -69,7 +49,7 @@ class IDatabaseTransaction(Interface):
 
 class ICoCommitStore(IMetadataStore):
     """
-    A store whose puts can be part of a transaction in the application's own database connection.
+    A store whose steps can be part of a transaction in the application's own database connection.
 
     The store is inside a database, and the application has its own tables in the same database.
     """
@@ -80,44 +60,40 @@ class ICoCommitStore(IMetadataStore):
 
     async def apply(step: Step, transaction: IDatabaseTransaction | None = None) -> Applied:
         """
-        Make a step; with a ``transaction`` that ``join_connection`` has joined, as its last part before the COMMIT.
+        Make a step; with a ``transaction`` that ``join`` has joined, as its last part before the COMMIT.
 
-        The first put of such a step creates a record. Nothing is visible before ``transaction.commit``, which the
-        caller calls next. Until then another writer of that record waits for the end of the transaction, or makes its
-        commit fail. So the record decides, also after a lost reply to the COMMIT. Other appends to the ledgers may
-        wait, too; they are never between the entries of the step. If a part is refused, nothing of the step is written.
-        The application's rows are kept, and its transaction is still open, if ``transaction.store_waits`` is None.
-        Otherwise, and after any other error, it can only be rolled back.
+        The first put of such a step decides: it creates a record, or changes one that has a version. Nothing is visible
+        before ``transaction.commit``, which the caller calls next. Until then another writer of that record waits for
+        the end of the transaction, or makes its commit fail. So the record decides, also after a lost reply to the
+        COMMIT. Other appends to the ledgers may wait, too; they are never between the entries of the step. If a part is
+        refused, nothing of the step is written. The application's rows are kept, and its transaction is still open, if
+        ``transaction.store_waits`` is None. Otherwise, and after any other error, it can only be rolled back.
 
-        :raises InvalidInput: with a ``transaction``: as ``IDatabaseTransaction.put``; or it reads one snapshot.
+        An error of the driver is raised as the driver raised it.
+
+        :raises InvalidInput: the application ended the joined transaction, or a savepoint is open. Or the transaction
+            was rolled back to a savepoint that is older than the join. Or its snapshot is older than the record that
+            decides, or the step has more than records and reads one snapshot. Or ``join`` could not find out what it
+            refuses. Nothing was written.
+        :raises Unavailable: the connection is lost, and the transaction with it.
         :raises ValueError: ``model.steps.require_decided`` refuses the step with a ``transaction``.
 
         Other errors are those of ``IMetadataStore.apply``.
         """
 
-    async def join_connection(connection: object) -> IDatabaseTransaction:
+    async def join(connection: object) -> IDatabaseTransaction:
         """
-        Join the open transaction of the application's connection for one ``apply``.
+        Join the open transaction of the application's connection for one ``apply``; begin one if none is open.
 
-        As ``join_transaction``, except that the step may be what finds out that the connection reaches another
-        database, may not write or has an open savepoint.
-        """
-
-    async def join_transaction(connection: object, header: Key, version: int) -> IDatabaseTransaction:
-        """
-        Join the open transaction of the application's connection; begin one if none is open.
-
-        Nothing is locked yet, and nothing is written. The record ``header`` was written with ``version`` before. The
-        store reads it through the connection, which proves that the connection belongs to the store's own database.
-        The store also compares the server and the database, where a restored copy may contain the same record.
+        Nothing is locked, and nothing is written. The server and the database are compared with those of the store,
+        here or by ``apply``: a restored copy may contain the same records.
 
         After a failure or a cancellation, a transaction that this call began is rolled back. One that was open before
         stays open.
 
         :param connection: a connection or session of a kind that the store knows.
         :raises InvalidInput: the connection is of an unknown kind, or reaches another database. It may not write, or
-            commits each statement by itself. A savepoint is open, or its snapshot is older than the header. The message
-            says which in one sentence.
+            commits each statement by itself. A savepoint is open. The message says which in one sentence.
         :raises Unavailable: the connection is lost.
         """
 
@@ -130,7 +106,7 @@ class ICoCommitCoordinator(ITransactionCoordinator):
 
     1. ``begin`` with ``Begin.co_commit``. Such a transaction can only be committed by ``end_with``: ``end`` refuses to
        commit it while it is open, because its rows would be missing. ``end`` may abort it, by any process.
-    2. ``join_transaction`` with the connection.
+    2. ``join`` with the connection.
     3. Messages, acknowledgments and rows are written.
     4. ``end_with`` once. Or roll the database transaction back, then ``end`` with ABORT: the other order could wait for
        the lock of the own put.
@@ -146,21 +122,15 @@ class ICoCommitCoordinator(ITransactionCoordinator):
         :raises Unavailable: nothing was reserved; trying again may help.
         """
 
-    async def join_connection(connection: object) -> IDatabaseTransaction:
-        """
-        Join the database transaction of the application's connection for ``IJointCoordinator.commit_jointly``.
-
-        Errors are those of ``join_transaction``.
-        """
-
-    async def join_transaction(txn_id: TxnID, connection: object) -> IDatabaseTransaction:
+    async def join(connection: object) -> IDatabaseTransaction:
         """
         Join the database transaction of the application's connection; begin one if none is open.
 
-        :raises InvalidInput: the store cannot join this connection; see ``ICoCommitStore.join_transaction``.
-        :raises TransactionConflict: the transaction has ended, or was begun without ``co_commit``.
-        :raises TransactionNotFound: the transaction never began, or was forgotten.
-        :raises Unavailable: the store or the connection is unavailable; nothing was changed.
+        It is for one ``end_with`` or ``IJointCoordinator.commit_jointly``. A transaction that ``end_with`` commits is
+        begun before: a database transaction may read one snapshot, which must have its header.
+
+        :raises InvalidInput: the store cannot join this connection; see ``ICoCommitStore.join``.
+        :raises Unavailable: the connection is unavailable; nothing was changed.
         """
 
     async def end_with(request: End, transaction: IDatabaseTransaction) -> Transaction:
@@ -180,7 +150,7 @@ class ICoCommitCoordinator(ITransactionCoordinator):
         :raises TransactionConflict: the transaction was begun without ``co_commit``; nothing was changed.
         :raises TransactionNotFound: the transaction never began, or was forgotten; the rows were not committed.
         :raises NotTransactionOwner: the transaction belongs to another principal; nothing was changed.
-        :raises InvalidInput: the application ended the joined transaction, or opened a savepoint; nothing was changed.
+        :raises InvalidInput: the connection cannot carry the commit; see ``ICoCommitStore.apply``; nothing was changed.
         :raises Unavailable: the header could not be read or put; nothing was committed.
         :raises OutcomeUnknown: the reply of the COMMIT was lost, and the store cannot be reached. ``end`` with ABORT
             resolves this later.

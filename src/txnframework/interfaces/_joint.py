@@ -42,7 +42,7 @@ class IJointCoordinator(ITransactionCoordinator):
         only if it is still as it was planned, and if the subscription has no acknowledgment of another transaction that
         is open or not settled.
 
-        With a ``transaction``, which ``ICoCommitCoordinator.join_connection`` has joined, the request has one
+        With a ``transaction``, which ``ICoCommitCoordinator.join`` has joined, the request has one
         transaction, and rows of the application are a part of the step: one COMMIT decides all. It is sent once. After
         any error call ``transaction.rollback``: the rows may be gone already, so nothing else may take effect on the
         connection without them. An error of the driver that proves a rollback, as that of a deferred constraint, is

@@ -128,9 +128,10 @@ def require_valid(step: Step, reach: Reach) -> None:
 def require_decided(step: Step) -> None:
     """Raise ValueError for a step that cannot be made with rows of an application: its first put decides both."""
     puts = [put for put in step.puts if isinstance(put, Put)]
-    if step.intent is not None or len(puts) < len(step.puts) or not puts or puts[0].expected is not Expect.ABSENT:
+    if step.intent is not None or len(puts) < len(step.puts) or not puts or puts[0].expected is Expect.ANY:
         raise ValueError(
-            "a step with rows first puts a record that must be absent, and has no intent and no PutSequential"
+            "a step with rows first puts a record that must be absent or have a version, and has no intent and no"
+            " PutSequential"
         )
 
 

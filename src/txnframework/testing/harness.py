@@ -113,7 +113,7 @@ class OwnRows(ABC):
     """The error that the driver raises for a COMMIT after ``refuse_commit``."""
 
     connection: object
-    """The argument of ``join_transaction``."""
+    """The argument of ``join``."""
 
     @abstractmethod
     async def insert(self, key: str) -> None:

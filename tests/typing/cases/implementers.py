@@ -5,7 +5,7 @@ from __future__ import annotations
 from zope.interface import implementer
 
 from txnframework.interfaces import ICoCommitStore, IDatabaseTransaction, IDispatcher, IMetadataStore, IWatch
-from txnframework.model import Assignment, Candidate, ConsumerInfo, Key, Ordering, Position
+from txnframework.model import Assignment, Candidate, ConsumerInfo, Ordering, Position
 
 
 @implementer(IDispatcher)
@@ -68,5 +68,5 @@ watch: IWatch = NotDeclared()  # refused: Incompatible types in assignment
 
 async def narrowed(store: IMetadataStore) -> IDatabaseTransaction:
     if ICoCommitStore.providedBy(store):
-        return await store.join_transaction(object(), Key("/k"), 1)
-    return await store.join_transaction(object(), Key("/k"), 1)  # refused: has no attribute "join_transaction"
+        return await store.join(object())
+    return await store.join(object())  # refused: has no attribute "join"

@@ -79,11 +79,12 @@ def test_what_no_store_takes(step: Step) -> None:
 
 
 def test_what_rows_of_an_application_take() -> None:
-    """The first put creates a record, which decides the rows as well."""
+    """The first put creates or changes a record, which decides the rows as well."""
     require_decided(Step(puts=(MADE, Put(OTHER, b"", 3)), appends=(PLAIN,), vacant=VACANT))
+    require_decided(Step(puts=(Put(ONE, b"", 3), Put(OTHER, b"", Expect.ANY))))
     for step in (
         Step(appends=(PLAIN,)),
-        Step(puts=(Put(ONE, b"", 3), Put(OTHER, b"", Expect.ABSENT))),
+        Step(puts=(Put(ONE, b"", Expect.ANY), Put(OTHER, b"", 3))),
         Step(puts=(MADE, NUMBERED)),
         Step((CHECK,), appends=(FIRST,)),
     ):

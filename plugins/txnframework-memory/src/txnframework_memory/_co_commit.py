@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
 
 from zope.interface import implementer
 
 from txnframework.errors import InvalidInput
 from txnframework.interfaces import IDatabaseTransaction
-from txnframework.model import Put, Step
+from txnframework.model import Applied, Step
 from txnframework_memory._database import MemoryConnection, MemoryDatabase, OpenTransaction
-
-T = TypeVar("T")
 
 
 @implementer(IDatabaseTransaction)
@@ -26,11 +23,7 @@ class MemoryTransaction:
     # Writers of different records do not wait for each other.
     store_waits: str | None = None
 
-    async def put(self, write: Put) -> int:
-        """Write a record and its index entries in the transaction."""
-        return await self._connection.put_record(self._joined, write)
-
-    async def step(self, step: Step, examine: Callable[[], T], apply: Callable[[], object]) -> T:
+    async def step(self, step: Step, examine: Callable[[], Applied], apply: Callable[[Applied], object]) -> Applied:
         """Let a step be the last part of the transaction; see ``MemoryConnection.make_step``."""
         return await self._connection.make_step(self._joined, step, examine, apply)
 
@@ -50,7 +43,7 @@ class MemoryTransaction:
             await self._connection.rollback()
 
 
-async def join_connection(database: MemoryDatabase, connection: object) -> MemoryTransaction:
+async def join(database: MemoryDatabase, connection: object) -> MemoryTransaction:
     """
     Join the open transaction of a connection, or begin one.
 

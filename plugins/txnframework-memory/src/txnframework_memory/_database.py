@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, TypeVar
+from functools import partial
+from typing import Literal
 
 from txnframework.errors import InvalidInput, OutcomeUnknown
-from txnframework.model import Put, Step
+from txnframework.model import Applied, Step
 from txnframework_memory._link import Link, Pause, yield_once
-from txnframework_memory._records import Locks, Records, Row, record_id
-
-T = TypeVar("T")
+from txnframework_memory._records import Locks, Records, Row
 
 Constraint = Callable[[Mapping[Row, bytes]], None]
 """Called by each COMMIT with the rows after it; an error that it raises makes the COMMIT fail."""
@@ -36,13 +35,10 @@ class MemoryDatabase:
 
 
 class OpenTransaction:
-    """
-    What one open transaction has written: rows (None: deleted), records with their new versions, and a last step.
-    """
+    """What one open transaction has written: rows (None: deleted), and a last step."""
 
     def __init__(self) -> None:
         self.rows: dict[Row, bytes | None] = {}
-        self.puts: list[tuple[Put, int]] = []
         self.step: Callable[[], object] | None = None
         self.ended = asyncio.Event()
 
@@ -130,50 +126,37 @@ class MemoryConnection:
         if transaction is not None:
             self._commit(transaction)
 
-    async def put_record(self, transaction: OpenTransaction, write: Put) -> int:
+    async def make_step(
+        self,
+        transaction: OpenTransaction,
+        step: Step,
+        examine: Callable[[], Applied],
+        apply: Callable[[Applied], object],
+    ) -> Applied:
         """
-        Write a record of the store in ``transaction``, after the end of the other transactions that wrote it.
+        Let a step be the last part of ``transaction``; return what it will have written.
 
-        :raises VersionMismatch: the record is not as expected; nothing was written.
+        ``examine`` raises if it cannot be made. Its records are not changed before the end of the transaction; if it
+        has more than records, nothing is.
+
         :raises InvalidInput: ``transaction`` has ended.
         """
-        step = Step(puts=(write,))
-        return await self.link.read(
-            lambda: self._put_record(transaction, write), lambda: self._other_end(transaction, step)
-        )
 
-    async def make_step(
-        self, transaction: OpenTransaction, step: Step, examine: Callable[[], T], apply: Callable[[], object]
-    ) -> T:
-        """
-        Let a step of records and ledgers be the last part of ``transaction``; return what it will have written.
-
-        ``examine`` raises if it cannot be made. Nothing else is written before the end of the transaction.
-        """
-
-        def make() -> T:
-            self._require_open(transaction)
+        def make() -> Applied:
+            if self.open is not transaction:
+                raise InvalidInput(
+                    "the application has ended the transaction of its connection; leave its end to 'txn'"
+                )
             found = examine()
-            self.database.locks.everything = transaction.ended
-            transaction.step = apply
+            self.database.locks.take_step(step, transaction.ended)
+            transaction.step = partial(apply, found)
             return found
 
         return await self.link.read(make, lambda: self._other_end(transaction, step))
 
-    def _require_open(self, transaction: OpenTransaction) -> None:
-        if self.open is not transaction:
-            raise InvalidInput("the application has ended the transaction of its connection; leave its end to 'txn'")
-
     def _other_end(self, transaction: OpenTransaction, step: Step) -> asyncio.Event | None:
         end = self.database.locks.of_step(step)
         return None if end is transaction.ended else end
-
-    def _put_record(self, transaction: OpenTransaction, write: Put) -> int:
-        self._require_open(transaction)
-        version = self.database.records.reserve(write)
-        self.database.locks.take_record(record_id(write.key), transaction.ended)
-        transaction.puts.append((write, version))
-        return version
 
     def _begun(self) -> OpenTransaction:
         if self.open is None:
@@ -214,8 +197,6 @@ class MemoryConnection:
         try:
             for constraint in database.constraints:
                 constraint(after)
-            for put, version in transaction.puts:
-                database.records.apply_reserved(put, version)
             if transaction.step is not None:
                 transaction.step()
             database.rows = after

@@ -37,7 +37,7 @@ from txnframework.model import (
     require_valid,
 )
 from txnframework.model.paths import lease_key
-from txnframework_memory._co_commit import join_connection
+from txnframework_memory._co_commit import join
 from txnframework_memory._database import MemoryConnection
 from txnframework_memory._link import Link, Pause, RecordWatch, Watch
 from txnframework_memory._records import Change, IndexWatch, Records, concerned_by, record_id
@@ -177,18 +177,13 @@ class MemoryMetadataStore:
         """Give no number up to ``number``."""
         await self.link.write(lambda: self._records.skip_numbers(number))
 
-    async def join_transaction(self, connection: object, header: Key, version: int) -> IDatabaseTransaction:  # noqa: ARG002 - the connection itself shows its space
-        """Join the open transaction of a ``MemoryConnection`` to the same space."""
-        self.link.require_open()
-        return await join_connection(self._server.database, connection)
-
     # Writers of different records do not wait for each other.
     has_one_writer = False
 
-    async def join_connection(self, connection: object) -> IDatabaseTransaction:
-        """Join the open transaction of a ``MemoryConnection`` for one step."""
+    async def join(self, connection: object) -> IDatabaseTransaction:
+        """Join the open transaction of a ``MemoryConnection`` to the same space."""
         self.link.require_open()
-        return await join_connection(self._server.database, connection)
+        return await join(self._server.database, connection)
 
     def connect(self) -> MemoryConnection:
         """Return a new connection of the application to its tables; it is lost when this client is closed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -149,15 +149,18 @@ class Records:
         stored = self._stored.get(record_id(key))
         return stored.record if stored else None
 
-    def apply(self, step: Step) -> tuple[Record, ...]:
+    def apply(self, step: Step, versions: Sequence[int] | None = None) -> tuple[Record, ...]:
         """
         Write and delete the records of a step; return those that the puts wrote.
+
+        ``versions``: those of ``new_number`` that the puts get.
 
         :raises VersionMismatch: a record is not as expected; nothing was written.
         """
         self.require(step)
         changes: list[Change] = []
-        written = [self._put(put, changes) for put in step.puts]
+        numbers = iter(self.new_number, None) if versions is None else iter(versions)
+        written = [self._put(put, changes, next(numbers)) for put in step.puts]
         for delete in step.deletes:
             self._remove(record_id(delete.key), changes)
         self.watches.notify(changes)
@@ -182,21 +185,10 @@ class Records:
         for record in self.scan_index(entries, 1).records:
             raise VersionMismatch(record.key, record.version)
 
-    def reserve(self, put: Put) -> int:
-        """
-        Return the version that a later ``apply_reserved`` gives the record.
-
-        :raises VersionMismatch: the record is not as expected.
-        """
-        self._check(put.key, put.expected)
+    def new_number(self) -> int:
+        """Return the next number; no other record gets it as its version."""
         self.last_number += 1
         return self.last_number
-
-    def apply_reserved(self, put: Put, version: int) -> None:
-        """Write a record under the version that was reserved; nothing else has written it since."""
-        changes: list[Change] = []
-        self._put(put, changes, version)
-        self.watches.notify(changes)
 
     def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""
@@ -270,11 +262,8 @@ class Records:
         if expected is Expect.ABSENT or actual != expected:
             raise VersionMismatch(key, actual)
 
-    def _put(self, put: Put | PutSequential, changes: list[Change], version: int | None = None) -> Record:
+    def _put(self, put: Put | PutSequential, changes: list[Change], version: int) -> Record:
         """Write one record with its index entries."""
-        if version is None:
-            self.last_number += 1
-            version = self.last_number
         key = put.key if isinstance(put, Put) else self._next_key(put.prefix)
         place = key.path, key.partition or key.path
         before = self._stored.get(place)
@@ -321,32 +310,30 @@ class RowLocked(Exception):
 
 
 class Locks:
-    """
-    The records and rows that open transactions have written, each with the end of its transaction.
-
-    ``everything``: the end of a transaction whose last part is a step of records and ledgers; only its COMMIT follows.
-    """
+    """The records and rows that open transactions have written, each with the end of its transaction."""
 
     def __init__(self) -> None:
-        self.everything: asyncio.Event | None = None
+        self._everything: asyncio.Event | None = None
         self._records: dict[RecordID, asyncio.Event] = {}
         self._rows: dict[Row, asyncio.Event] = {}
 
     def whole(self) -> asyncio.Event | None:
         """Return the end of a transaction that has locked everything, or None."""
-        return self.everything
+        return self._everything
 
     def of_step(self, step: Step) -> asyncio.Event | None:
         """Return the end of a transaction that has written a record of this step, or None."""
-        if self.everything is not None or not self._records:
-            return self.everything
-        keys = [check.key for check in step.checks] + [delete.key for delete in step.deletes]
-        keys += [put.key for put in step.puts if isinstance(put, Put)]
-        return next((self._records[place] for place in map(record_id, keys) if place in self._records), None)
+        if self._everything is not None or not self._records:
+            return self._everything
+        places = [record_id(part.key) for part in step.keyed()]
+        return next((self._records[place] for place in places if place in self._records), None)
 
-    def take_record(self, place: RecordID, end: asyncio.Event) -> None:
-        """Lock a record until ``end`` is set."""
-        self._records[place] = end
+    def take_step(self, step: Step, end: asyncio.Event) -> None:
+        """Lock the records of a step until ``end`` is set; if it has more than records, lock everything."""
+        if step.is_of_records:
+            self._records |= {record_id(part.key): end for part in step.keyed()}
+        else:
+            self._everything = end
 
     def take_row(self, row: Row, end: asyncio.Event) -> None:
         """
@@ -361,6 +348,6 @@ class Locks:
         """Unlock everything of a transaction, and wake the callers that wait for it."""
         self._records = {place: its for place, its in self._records.items() if its is not end}
         self._rows = {row: its for row, its in self._rows.items() if its is not end}
-        if self.everything is end:
-            self.everything = None
+        if self._everything is end:
+            self._everything = None
         end.set()

@@ -9,22 +9,26 @@ from txnframework_memory._ledgers import LedgerCollection, StoredLedger
 from txnframework_memory._records import Records
 
 
-def apply_step(records: Records, step: Step) -> Applied:
-    """Make a valid step, or raise its refusal: every condition precedes the first write."""
+def apply_step(records: Records, step: Step, foreseen: Applied | None = None) -> Applied:
+    """
+    Make a valid step, or raise its refusal: every condition precedes the first write.
+
+    ``foreseen``: what ``foresee_step`` has returned for it.
+    """
     _examine(records, step)
     rows = [(_row_of(one), one) for one in step.appends]
     intended = tuple([one.intent.put_at(row.tail()) for row, one in rows if one.intent is not None])
     appended = tuple([row.append(one.entries, row.tail().open_ledger_id) for row, one in rows])
-    return Applied(records.apply(structs.replace(step, puts=step.puts + intended)), appended)
+    versions = None if foreseen is None else [record.version for record in foreseen.records]
+    return Applied(records.apply(structs.replace(step, puts=step.puts + intended), versions), appended)
 
 
 def foresee_step(records: Records, step: Step) -> Applied:
-    """Return what a step of known keys will write if nothing else is written before it; or raise its refusal."""
+    """Return what a step of known keys will write, under versions of its own; or raise its refusal."""
     _examine(records, step)
     appended = tuple([_row_of(one).foresee(len(one.entries)) for one in step.appends])
     puts = [put for put in step.puts if isinstance(put, Put)]
-    number = records.last_number
-    return Applied(tuple([Record(put.key, put.value, number + at) for at, put in enumerate(puts, 1)]), appended)
+    return Applied(tuple([Record(put.key, put.value, records.new_number()) for put in puts]), appended)
 
 
 def _examine(records: Records, step: Step) -> None:

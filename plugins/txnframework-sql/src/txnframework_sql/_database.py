@@ -117,10 +117,10 @@ class EntrySteps:
 
 
 class Joins(Protocol):
-    """Joins transactions of applications; see ``ICoCommitStore.join_transaction``."""
+    """Joins transactions of applications; see ``ICoCommitStore.join``."""
 
-    async def join(self, given: object, header: Key | None, version: int | None) -> IDatabaseTransaction:
-        """Join the open transaction of a connection; begin one if none is open. None: for one step."""
+    async def join(self, given: object) -> IDatabaseTransaction:
+        """Join the open transaction of a connection; begin one if none is open."""
 
 
 class Database(Executor, Protocol):

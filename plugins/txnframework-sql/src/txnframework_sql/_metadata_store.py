@@ -158,20 +158,15 @@ class SqlMetadataStore:
             raise InvalidInput(f"{self.database.shown_url} cannot count beyond {_NUMBER_MAX}, and {number} is higher")
         await self.database.write(lambda: skip_numbers(number))
 
-    async def join_transaction(self, connection: object, header: Key, version: int) -> IDatabaseTransaction:
-        """Join the open transaction of the application's connection; begin one if none is open."""
-        self.database.require_open()
-        return await self._joins.join(connection, header, version)
-
     @property
     def has_one_writer(self) -> bool:
         """Whether a row that the application has written keeps the store from writing."""
         return self.database.has_one_writer
 
-    async def join_connection(self, connection: object) -> IDatabaseTransaction:
+    async def join(self, connection: object) -> IDatabaseTransaction:
         """Join the open transaction of the application's connection for one step; begin one if none is open."""
         self.database.require_open()
-        return await self._joins.join(connection, None, None)
+        return await self._joins.join(connection)
 
     async def diagnose(self, age_ms_min: int) -> tuple[Diagnosis, ...]:
         """Return what makes the database slow."""

@@ -17,8 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from txnframework.environment import SystemEnvironment
-from txnframework.interfaces import ICoCommitStore
-from txnframework.model import Expect, IndexEntry, Key, Put
+from txnframework.interfaces import ICoCommitStore, IDatabaseTransaction
+from txnframework.model import Expect, IndexEntry, Key, Put, Step
 from txnframework_sql import MetadataOptions, open_metadata_store
 
 pytest.importorskip("aiosqlite")
@@ -58,6 +58,11 @@ class Application:
     async def begun(self) -> int:
         """Write the open header; return its version."""
         return await self.store.put(OPEN)
+
+    async def end(self, joined: IDatabaseTransaction, version: int) -> int:
+        """Commit the header in the joined transaction, before its COMMIT; return the new version."""
+        (record,) = (await self.store.apply(Step(puts=(ended(version),)), joined)).records
+        return record.version
 
     async def state(self) -> bytes:
         """Return the value of the header."""

@@ -26,10 +26,10 @@ def test_both_are_committed(tmp_path: Path, kind: Any) -> None:
         async with application(tmp_path) as mine, kind(mine.path) as opened:
             version = await mine.begun()
             watch = await mine.store.watch(HEADER)
-            joined = await mine.store.join_transaction(opened.given, HEADER, version)
+            joined = await mine.store.join(opened.given)
             await mine.store.put(Put(OTHER, b"a message", Expect.ABSENT))
             await opened.run(INSERT)
-            written = await joined.put(ended(version))
+            written = await mine.end(joined, version)
             assert (mine.rows(), await mine.state()) == (0, b"open")
             await joined.commit()
             await watch.changed()
@@ -57,16 +57,16 @@ def test_nothing_is_committed(tmp_path: Path, kind: Any) -> None:
         async with application(tmp_path) as mine, kind(mine.path) as opened:
             version = await mine.begun()
             for _ in range(2):
-                joined = await mine.store.join_transaction(opened.given, HEADER, version)
+                joined = await mine.store.join(opened.given)
                 await opened.run(INSERT)
-                await joined.put(ended(version))
+                await mine.end(joined, version)
                 await joined.rollback()
                 await joined.rollback()
             assert (mine.rows(), await mine.state()) == (0, b"open")
-            joined = await mine.store.join_transaction(opened.given, HEADER, version)
+            joined = await mine.store.join(opened.given)
             aborted = await mine.store.put(ended(version))
             with pytest.raises(VersionMismatch) as raised:
-                await joined.put(ended(version))
+                await mine.end(joined, version)
             assert raised.value.actual == aborted
             await joined.rollback()
             assert mine.rows() == 0
@@ -82,9 +82,9 @@ def test_an_old_library_is_named_once(
 
     async def test() -> None:
         async with application(tmp_path) as mine, kind(mine.path) as opened:
-            version = await mine.begun()
+            await mine.begun()
             for _ in range(2):
-                joined = await mine.store.join_transaction(opened.given, HEADER, version)
+                joined = await mine.store.join(opened.given)
                 await joined.rollback()
 
     run(test)
@@ -98,8 +98,8 @@ def test_without_own_rows(tmp_path: Path, kind: Any) -> None:
     async def test() -> None:
         async with application(tmp_path) as mine, kind(mine.path) as opened:
             version = await mine.begun()
-            joined = await mine.store.join_transaction(opened.given, HEADER, version)
-            await joined.put(ended(version))
+            joined = await mine.store.join(opened.given)
+            await mine.end(joined, version)
             await joined.commit()
             assert await mine.state() == b"committed"
 
@@ -112,11 +112,11 @@ def test_ended_inside_the_block(tmp_path: Path, kind: Any) -> None:
     async def test() -> None:
         async with application(tmp_path) as mine, kind(mine.path) as opened:
             version = await mine.begun()
-            joined = await mine.store.join_transaction(opened.given, HEADER, version)
+            joined = await mine.store.join(opened.given)
             await opened.run(INSERT)
             await opened.commit()
             with pytest.raises(InvalidInput, match="inside the block"):
-                await joined.put(ended(version))
+                await mine.end(joined, version)
             await joined.rollback()
             assert await mine.state() == b"open"
 
@@ -129,12 +129,12 @@ def test_ended_inside_the_block_and_begun_again(tmp_path: Path, kind: Any) -> No
     async def test() -> None:
         async with application(tmp_path) as mine, kind(mine.path) as opened:
             version = await mine.begun()
-            joined = await mine.store.join_transaction(opened.given, HEADER, version)
+            joined = await mine.store.join(opened.given)
             await opened.run(INSERT)
             await opened.commit()
             await opened.run(INSERT)
             with pytest.raises(InvalidInput, match="inside the block"):
-                await joined.put(ended(version))
+                await mine.end(joined, version)
             await joined.rollback()
             await opened.commit()
             assert (mine.rows(), await mine.state()) == (2, b"open")
@@ -149,17 +149,17 @@ def test_savepoints_of_sqlalchemy(tmp_path: Path, name: str) -> None:
     async def test() -> None:
         async with application(tmp_path) as mine, KINDS[name](mine.path) as opened:
             version = await mine.begun()
-            joined = await mine.store.join_transaction(opened.given, HEADER, version)
+            joined = await mine.store.join(opened.given)
             await opened.run(INSERT)
             nested = opened.given.begin_nested()
             nested = await nested if inspect.isawaitable(nested) else nested
             await opened.run(INSERT)
             with pytest.raises(InvalidInput, match="open savepoint"):
-                await joined.put(ended(version))
+                await mine.end(joined, version)
             undone = nested.rollback()
             if inspect.isawaitable(undone):
                 await undone
-            await joined.put(ended(version))
+            await mine.end(joined, version)
             await joined.commit()
             assert (mine.rows(), await mine.state()) == (1, b"committed")
 
@@ -181,14 +181,14 @@ def test_what_the_driver_would_commit_by_itself(tmp_path: Path, kind: Any, state
         async with application(tmp_path) as mine, kind(mine.path) as opened:
             version = await mine.begun()
             for number in range(2):
-                joined = await mine.store.join_transaction(opened.given, HEADER, version)
+                joined = await mine.store.join(opened.given)
                 for statement in statements:
                     await opened.run(statement)
                 assert mine.rows() == 0
                 if number == 0:
                     await joined.rollback()
                     assert (mine.rows(), await mine.state()) == (0, b"open")
-            await joined.put(ended(version))
+            await mine.end(joined, version)
             await joined.commit()
             assert (mine.rows(), await mine.state()) == (1, b"committed")
 
@@ -211,7 +211,7 @@ def test_a_read_is_part_of_the_transaction(tmp_path: Path, name: str) -> None:
 
     async def test() -> None:
         async with application(tmp_path) as mine, KINDS[name](mine.path) as opened:
-            joined = await mine.store.join_transaction(opened.given, HEADER, await mine.begun())
+            joined = await mine.store.join(opened.given)
             await opened.run("SELECT * FROM mine")
             write_elsewhere(mine.path)
             with pytest.raises(sqlite3.OperationalError, match="database is locked"):
@@ -228,11 +228,11 @@ def test_a_read_of_sqlalchemy_is_not(tmp_path: Path, name: str) -> None:
     async def test() -> None:
         async with application(tmp_path) as mine, KINDS[name](mine.path) as opened:
             version = await mine.begun()
-            joined = await mine.store.join_transaction(opened.given, HEADER, version)
+            joined = await mine.store.join(opened.given)
             await opened.run("SELECT * FROM mine")
             write_elsewhere(mine.path)
             await opened.run(INSERT)
-            await joined.put(ended(version))
+            await mine.end(joined, version)
             await joined.commit()
             assert mine.rows() == 2
 
@@ -246,13 +246,13 @@ def test_begin_immediate(tmp_path: Path, name: str) -> None:
     async def test() -> None:
         async with application(tmp_path) as mine, KINDS[name](mine.path) as opened:
             version = await mine.begun()
-            joined = await mine.store.join_transaction(opened.given, HEADER, version)
+            joined = await mine.store.join(opened.given)
             await opened.run("BEGIN IMMEDIATE")
             await opened.run("SELECT * FROM mine")
             with pytest.raises(sqlite3.OperationalError, match="database is locked"):
                 write_elsewhere(mine.path)
             await opened.run(INSERT)
-            await joined.put(ended(version))
+            await mine.end(joined, version)
             await joined.commit()
             assert (mine.rows(), await mine.state()) == (1, b"committed")
 
@@ -267,8 +267,8 @@ def test_rolled_back_between_the_put_and_the_commit(tmp_path: Path, kind: Any) -
             version = await mine.begun()
             for statement in ("BEGIN", INSERT, "SAVEPOINT part"):
                 await opened.run(statement)
-            joined = await mine.store.join_transaction(opened.given, HEADER, version)
-            await joined.put(ended(version))
+            joined = await mine.store.join(opened.given)
+            await mine.end(joined, version)
             await opened.run("ROLLBACK TO part")
             with pytest.raises(InvalidInput, match="while the block ended"):
                 await joined.commit()
@@ -284,11 +284,11 @@ def test_a_driver_that_is_not_supported(tmp_path: Path, monkeypatch: pytest.Monk
     async def test() -> None:
         engine = create_engine(f"sqlite:///{tmp_path / 'txn.db'}")
         async with application(tmp_path) as mine:
-            version = await mine.begun()
+            await mine.begun()
             with engine.connect() as connection:
                 monkeypatch.setattr(connection.dialect, "driver", "psycopg2")
                 with pytest.raises(InvalidInput, match="uses the driver psycopg2; use asyncpg or psycopg"):
-                    await mine.store.join_transaction(connection, HEADER, version)
+                    await mine.store.join(connection)
         engine.dispose()
 
     run(test)
@@ -299,8 +299,8 @@ def test_a_send_after_an_own_row(tmp_path: Path, kind: Any) -> None:
 
     async def test() -> None:
         async with application(tmp_path) as mine, kind(mine.path) as opened:
-            version = await mine.begun()
-            joined = await mine.store.join_transaction(opened.given, HEADER, version)
+            await mine.begun()
+            joined = await mine.store.join(opened.given)
             assert joined.store_waits is None
             await opened.run(INSERT)
             assert "before the first own row is written" in str(joined.store_waits)
@@ -316,13 +316,13 @@ def test_a_transaction_that_was_open_before(tmp_path: Path) -> None:
         async with application(tmp_path) as mine, KINDS["sqlite3"](mine.path) as opened:
             version = await mine.begun()
             await opened.run("BEGIN")
-            joined = await mine.store.join_transaction(opened.given, HEADER, version)
+            joined = await mine.store.join(opened.given)
             assert joined.store_waits is None
             await joined.rollback()
             await opened.run(INSERT)
-            joined = await mine.store.join_transaction(opened.given, HEADER, version)
+            joined = await mine.store.join(opened.given)
             assert "before the first own row is written" in str(joined.store_waits)
-            await joined.put(ended(version))
+            await mine.end(joined, version)
             await joined.commit()
             assert (mine.rows(), await mine.state()) == (1, b"committed")
 
@@ -334,11 +334,11 @@ def test_refused_connections(tmp_path: Path) -> None:
 
     async def test() -> None:
         async with application(tmp_path) as mine:
-            version = await mine.begun()
+            await mine.begun()
 
             async def refused(connection: Any, sentence: str) -> None:
                 with pytest.raises(InvalidInput, match=sentence):
-                    await mine.store.join_transaction(connection, HEADER, version)
+                    await mine.store.join(connection)
 
             other = sqlite3.connect(tmp_path / "other.db")
             await refused(other, "not connected to the file of the metadata store")
@@ -363,12 +363,12 @@ def test_a_file_of_another_store(tmp_path: Path) -> None:
 
     async def test() -> None:
         async with application(tmp_path) as mine:
-            version = await mine.begun()
+            await mine.begun()
             copy = sqlite3.connect(tmp_path / "copy.db")
             original = sqlite3.connect(mine.path)
             original.backup(copy)
             with pytest.raises(InvalidInput, match="not connected to the file"):
-                await mine.store.join_transaction(copy, HEADER, version)
+                await mine.store.join(copy)
             original.close()
             copy.close()
 
@@ -376,16 +376,18 @@ def test_a_file_of_another_store(tmp_path: Path) -> None:
 
 
 def test_an_outdated_view(tmp_path: Path) -> None:
-    """A transaction that has read before the block began sees no header."""
+    """A transaction that has read before the block began sees no header, and cannot end it."""
 
     async def test() -> None:
         async with application(tmp_path) as mine, KINDS["sqlite3"](mine.path) as opened:
             await opened.run("BEGIN")
             await opened.run("SELECT * FROM mine")
             version = await mine.begun()
+            joined = await mine.store.join(opened.given)
             with pytest.raises(InvalidInput, match="before the first statement"):
-                await mine.store.join_transaction(opened.given, HEADER, version)
-            assert opened.given.in_transaction
+                await mine.end(joined, version)
+            await joined.rollback()
+            assert await mine.state() == b"open"
 
     run(test)
 
@@ -398,9 +400,9 @@ def test_a_deferred_constraint(tmp_path: Path) -> None:
             await opened.run("PRAGMA foreign_keys = ON")
             await opened.run("CREATE TABLE parts (of INTEGER REFERENCES mine (id) DEFERRABLE INITIALLY DEFERRED)")
             version = await mine.begun()
-            joined = await mine.store.join_transaction(opened.given, HEADER, version)
+            joined = await mine.store.join(opened.given)
             await opened.run("INSERT INTO parts VALUES (7)")
-            await joined.put(ended(version))
+            await mine.end(joined, version)
             with pytest.raises(sqlite3.IntegrityError):
                 await joined.commit()
             await joined.rollback()

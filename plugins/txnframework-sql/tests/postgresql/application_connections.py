@@ -52,8 +52,7 @@ class Way(Enum):
     """How the header is written in the transaction of the application."""
 
     PUT = "put"
-    PUT_BY_STEPS = "put by steps"
-    """Its version is not named, which takes several statements."""
+    """The header was created before, and is changed."""
     STEP = "one step"
     """The header is created, together with an entry of a ledger."""
 
@@ -82,27 +81,17 @@ class Application:
         """Return the put that commits the header which has this version."""
         return Put(self.header, b"committed", version, (IndexEntry("ended", self.header.path.encode()),))
 
-    async def join(self, given: object, version: int | Expect) -> IDatabaseTransaction:
-        """Join the transaction of a connection."""
-        if isinstance(version, Expect):
-            return await self.store.join_connection(given)
-        return await self.store.join_transaction(given, self.header, version)
-
     async def end(self, joined: IDatabaseTransaction, version: int | Expect) -> int:
         """Commit the header in the joined transaction, before its COMMIT; return the new version."""
-        put = self.ended(version)
-        if self.way is Way.PUT:
-            return await joined.put(put)
-        if self.way is Way.PUT_BY_STEPS:
-            return await joined.put(Put(put.key, put.value, Expect.ANY, put.indexes))
-        ledger = await self._ledger()
-        step = Step(puts=(put,), appends=(LedgerAppend(ledger.reference, (Append(b"message"),)),))
+        appends: tuple[LedgerAppend, ...] = ()
+        if self.way is Way.STEP:
+            appends = (LedgerAppend((await self._ledger()).reference, (Append(b"message"),)),)
+        step = Step(puts=(self.ended(version),), appends=appends)
         return (await self.store.apply(step, joined)).records[0].version
 
     async def join_and_end(self, given: object, version: int | Expect) -> None:
-        """Join, which must fail, except before a step, which may be what fails."""
-        joined = await self.join(given, version)
-        assert self.way is Way.STEP, "the join fails"
+        """Join and write the header, of which one must fail."""
+        joined = await self.store.join(given)
         try:
             await self.end(joined, version)
         finally:

@@ -28,6 +28,7 @@ from txnframework.interfaces import ICoCommitStore, IDatabaseTransaction, IMetad
 from txnframework.model.ids import TxnID
 from txnframework.model.metadata import Put
 from txnframework.model.records import TransactionHeader
+from txnframework.model.steps import Step
 from txnframework.model.transactions import Action, End, State, Transaction
 from txnframework_metadata.records.headers import (
     Header,
@@ -37,7 +38,6 @@ from txnframework_metadata.records.headers import (
     require_owner,
     transaction_of,
 )
-from txnframework_metadata.records.operations import require_open
 
 
 def co_commit_store(store: IMetadataStore) -> ICoCommitStore:
@@ -52,20 +52,6 @@ def co_commit_store(store: IMetadataStore) -> ICoCommitStore:
             " application; use a store in PostgreSQL or SQLite"
         )
     return store
-
-
-async def join_connection(
-    store: IMetadataStore, txn_id: TxnID, begun: Header | None, connection: object
-) -> IDatabaseTransaction:
-    """
-    Join the database transaction of a connection for an open transaction.
-
-    :param begun: the header as this process wrote it, if it is remembered; it saves a read.
-    """
-    joining = co_commit_store(store)
-    header = begun or await require_open(store, txn_id)
-    _require_co_commit(header)
-    return await joining.join_transaction(connection, header.key, header.version)
 
 
 async def commit_with(
@@ -83,7 +69,7 @@ async def commit_with(
     header = begun or await read_header(store, txn_id)
     document, put = _decide(header, request, environment.now_ms())
     try:
-        await transaction.put(put)
+        await co_commit_store(store).apply(Step(puts=(put,)), transaction)
     except VersionMismatch:
         raise await _ended_before(store, txn_id) from None
     try:
@@ -101,15 +87,11 @@ def _decide(header: Header | None, request: End, now_ms: int) -> tuple[Transacti
         raise TransactionNotFound(request.txn_id)
     if not request.operator:
         require_owner(header, request.principal)
-    _require_co_commit(header)
+    if not header.transaction.co_commit:
+        raise TransactionConflict(request.txn_id, "it was not begun to be committed together with rows")
     if header.transaction.state is not State.OPEN:
         raise _otherwise(header)
     return final_put(header, request, now_ms)
-
-
-def _require_co_commit(header: Header) -> None:
-    if not header.transaction.co_commit:
-        raise TransactionConflict(header.transaction.txn_id, "it was not begun to be committed together with rows")
 
 
 def _otherwise(header: Header) -> InvalidTransactionState:

@@ -49,7 +49,7 @@ from txnframework.model.transactions import (
 )
 from txnframework.plugin import CoordinatorContext, SharedTransactionIds, TransactionIds, options_as
 from txnframework_metadata.coordinator.applications import Applications
-from txnframework_metadata.coordinator.co_commit import co_commit_store, commit_with, join_connection
+from txnframework_metadata.coordinator.co_commit import co_commit_store, commit_with
 from txnframework_metadata.coordinator.joint_commit import commit_jointly
 from txnframework_metadata.coordinator.outstanding_transactions import find_outstanding
 from txnframework_metadata.coordinator.settled_commit import commit_settled
@@ -185,11 +185,6 @@ class MetadataCoordinator:
         self._ended.note(ended.txn_id, ended)
         return ended
 
-    async def join_transaction(self, txn_id: TxnID, connection: object) -> IDatabaseTransaction:
-        """Join the database transaction of the application's connection."""
-        self._require_open()
-        return await join_connection(self._store, txn_id, self.operations.begun.known(txn_id), connection)
-
     async def end_with(self, request: End, transaction: IDatabaseTransaction) -> Transaction:
         """Commit by the COMMIT of a database transaction, which also commits rows of the application."""
         self._require_open()
@@ -211,10 +206,10 @@ class MetadataCoordinator:
         if ICoCommitStore.providedBy(self._store) and self._store.has_one_writer:
             await self._ids.keep_ready(_IDS_READY)
 
-    async def join_connection(self, connection: object) -> IDatabaseTransaction:
-        """Join the database transaction of the application's connection for ``commit_jointly``."""
+    async def join(self, connection: object) -> IDatabaseTransaction:
+        """Join the database transaction of the application's connection."""
         self._require_open()
-        return await co_commit_store(self._store).join_connection(connection)
+        return await co_commit_store(self._store).join(connection)
 
     async def commit_jointly(
         self, request: JointCommit, transaction: IDatabaseTransaction | None = None

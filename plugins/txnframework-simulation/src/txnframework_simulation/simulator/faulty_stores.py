@@ -141,16 +141,12 @@ class FaultyLease(ForwardingProxy):
 
 @implementer(IDatabaseTransaction)
 class FaultyDatabaseTransaction(ForwardingProxy):
-    """A joined transaction whose put and COMMIT go through ``StoreCalls``."""
+    """A joined transaction whose COMMIT goes through ``StoreCalls``."""
 
     def __init__(self, joined: IDatabaseTransaction, calls: StoreCalls) -> None:
         super().__init__(joined)
         self._joined = joined
         self._calls = calls
-
-    async def put(self, write: Put) -> int:
-        """Write a record in the transaction; a lost reply is a lost connection, so nothing is committed."""
-        return await self._calls.read("put_joined", write, lambda: self._joined.put(write))
 
     async def commit(self) -> None:
         """Commit the transaction."""
@@ -246,20 +242,11 @@ class FaultyMetadataStore(ForwardingProxy):
         """End another session's lease."""
         await self._calls.write("break_lease", name, lambda: self._store.break_lease(name, version))
 
-    async def join_transaction(self, connection: object, header: Key, version: int) -> IDatabaseTransaction:
+    async def join(self, connection: object) -> IDatabaseTransaction:
         """Join the transaction of an application's connection."""
         store = self._store
         assert ICoCommitStore.providedBy(store), "the caller has checked it"
-        joined = await self._calls.read(
-            "join_transaction", header, lambda: store.join_transaction(connection, header, version)
-        )
-        return FaultyDatabaseTransaction(joined, self._calls)
-
-    async def join_connection(self, connection: object) -> IDatabaseTransaction:
-        """Join the transaction of an application's connection for one step."""
-        store = self._store
-        assert ICoCommitStore.providedBy(store), "the caller has checked it"
-        joined = await self._calls.read("join_connection", "the rows", lambda: store.join_connection(connection))
+        joined = await self._calls.read("join", "the rows", lambda: store.join(connection))
         return FaultyDatabaseTransaction(joined, self._calls)
 
     async def close(self) -> None:

@@ -1,5 +1,5 @@
 """
-The put of a header inside the application's own database transaction: one COMMIT decides both.
+A step inside the application's own database transaction: one COMMIT decides both.
 
 ``_kinds`` recognizes the application's connection and chooses its adapter: one for each driver, all with the methods of
 ``_connection``. ``_postgresql`` and ``_sqlite`` prove that the connection uses the database of the store, and write the

@@ -19,14 +19,11 @@ class AsyncpgConnection:
         self.what = what
         self._driver = driver
         self._own: Any = None
+        self._has_ended = False
 
     @property
     def notices_end(self) -> bool:
-        """
-        Whether the transaction was begun here. The driver knows whether one is open, but not whether it is the same.
-
-        So a program that executes COMMIT and then BEGIN, both as statements, is not noticed.
-        """
+        """Whether the transaction was begun here, so that ``watch`` sees the end of it, and no savepoint is older."""
         return self._own is not None
 
     async def begin(self) -> bool:
@@ -48,8 +45,8 @@ class AsyncpgConnection:
         """Do nothing: a connection keeps no rows back."""
 
     async def is_joined(self) -> bool:
-        """Return False outside a transaction; the server distinguishes two transactions, and a loss is found later."""
-        return self._is_closed or bool(self._driver.is_in_transaction())
+        """Return False if the transaction has ended; a loss is found later."""
+        return self._is_closed or (not self._has_ended and bool(self._driver.is_in_transaction()))
 
     @property
     def _is_closed(self) -> bool:
@@ -63,18 +60,25 @@ class AsyncpgConnection:
         return False
 
     async def watch(self) -> None:
-        """Do nothing."""
+        """Look after each statement whether the transaction that was begun here is still open."""
+        if self._own is not None:
+            self._driver.add_query_logger(self._look)
+
+    def _look(self, _: object) -> None:
+        self._has_ended |= not self._is_closed and not self._driver.is_in_transaction()
 
     async def leave(self) -> None:
         """
-        Let the driver forget the transaction that was begun here, if the application has ended it by a statement.
+        Look no more; let the driver forget the transaction that was begun here, if the application has ended it.
 
         Otherwise the driver takes each later transaction for a savepoint in it, which the server refuses.
         """
         own, self._own = self._own, None
-        if own is not None and not self._is_closed and not self._driver.is_in_transaction():
-            with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):  # it may be lost by now
-                await own.rollback()
+        if not self._is_closed:
+            self._driver.remove_query_logger(self._look)
+            if own is not None and not self._driver.is_in_transaction():
+                with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):  # it may be lost by now
+                    await own.rollback()
 
     def is_in_transaction(self) -> bool:
         """Return whether the driver is in a transaction."""

@@ -59,7 +59,11 @@ class ApplicationConnection(Protocol):
         """Return False if the driver knows that the joined transaction has ended."""
 
     async def has_savepoint(self) -> bool:
-        """Return True if the driver knows that a savepoint is open."""
+        """
+        Return True if the driver knows that a savepoint is open.
+
+        :raises InvalidInput: the driver knows that the transaction was rolled back to one that is older than ``watch``.
+        """
 
     async def watch(self) -> None:
         """Observe the statements of the application from now on, as far as the driver allows that."""
@@ -113,18 +117,25 @@ def in_savepoint(connection: ApplicationConnection) -> InvalidInput:
 
 
 def of_snapshot(connection: ApplicationConnection) -> InvalidInput:
-    """Return the error for a transaction that reads one snapshot, and must know its header from the beginning."""
+    """Return the error for a step that cannot be made in a transaction that reads one snapshot."""
     return InvalidInput(
         f"{connection.what} reads a snapshot, in which later acknowledgments are not seen; use READ COMMITTED, or begin"
         " the block with client.transaction(commit_with=...) before the first statement"
     )
 
 
-def undone(connection: ApplicationConnection) -> InvalidInput:
+def of_old_snapshot(connection: ApplicationConnection) -> InvalidInput:
+    """Return the error for a transaction whose snapshot does not have the record that decides."""
+    return InvalidInput(
+        f"{connection.what} has a snapshot that is older than the transaction; begin the block before the first"
+        " statement"
+    )
+
+
+def undone(what: str) -> InvalidInput:
     """Return the error for a joined transaction that was rolled back to a savepoint from before the block."""
     return InvalidInput(
-        f"{connection.what} was rolled back to a savepoint that is older than the block; end the savepoint before the"
-        " block begins"
+        f"{what} was rolled back to a savepoint that is older than the block; end the savepoint before the block begins"
     )
 
 

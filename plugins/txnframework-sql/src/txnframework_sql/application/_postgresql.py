@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from txnframework.environment import Environment
-from txnframework.errors import InvalidInput, TxnFrameworkError, VersionMismatch
-from txnframework.model import Key
+from txnframework.errors import TxnFrameworkError
 from txnframework.runtime.calling_thread import in_calling_thread
 from txnframework_sql.application._connection import (
     ApplicationConnection,
@@ -21,14 +20,8 @@ from txnframework_sql.application._postgresql_store import FAILED_TRANSACTION, N
 from txnframework_sql.application._postgresql_transaction import Joined, PostgresqlTransaction
 from txnframework_sql.application._witness import Witness
 from txnframework_sql.postgresql._executor import PostgresqlExecutor
-from txnframework_sql.steps.records import decode_indexes
-from txnframework_sql.steps.statements import partition_of
 
-_SNAPSHOTS = frozenset({"repeatable read", "serializable"})
 _SAVEPOINT = "txnframework_join"
-# No path of a record. It also marks the transaction, and a mark that was rolled back is empty.
-_NO_HEADER = Key("step")
-_MS_BY_UNIT = {"": 1, "ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class PostgresqlJoins:
@@ -37,11 +30,11 @@ class PostgresqlJoins:
     def __init__(self, executor: PostgresqlExecutor, environment: Environment, pause_max_ms: int) -> None:
         self._store = JoinedStore(executor, Witness(executor.pool, environment), pause_max_ms)
 
-    async def join(self, given: object, header: Key | None, version: int | None) -> PostgresqlTransaction:
+    async def join(self, given: object) -> PostgresqlTransaction:
         """
         Join the application's transaction, or raise an error that says why that cannot be done.
 
-        Without a header, the step proves the connection, so a driver that knows its transaction needs no statement.
+        The step proves the connection, so a driver that notices the end of its transaction needs no statement.
         """
         connection = connection_of(given, in_calling_thread)
         try:
@@ -55,53 +48,42 @@ class PostgresqlJoins:
                 raise self._store.another(connection)
             if await connection.has_savepoint():
                 raise in_savepoint(connection)
-            proved: Joined | None = None
-            if header is not None or not connection.notices_end:
-                prove = self._prove if is_own else self._prove_in_savepoint
-                proved = await prove(connection, header or _NO_HEADER, version)
-            joined = PostgresqlTransaction(self._store, connection, proved)
+            joined: Joined | None = None
+            if not connection.notices_end:
+                joined = await (self._prove if is_own else self._prove_in_savepoint)(connection)
+            transaction = PostgresqlTransaction(self._store, connection, joined)
             await connection.watch()
-            return joined
+            return transaction
         except BaseException:
             if is_own:
                 await roll_back(connection)
             raise
 
-    async def _prove_in_savepoint(self, connection: ApplicationConnection, header: Key, version: int | None) -> Joined:
+    async def _prove_in_savepoint(self, connection: ApplicationConnection) -> Joined:
         """As ``_prove``, in a transaction of the application that must stay usable after a refusal."""
         await self._tried(connection, f"SAVEPOINT {_SAVEPOINT}")
         try:
-            joined = await self._prove(connection, header, version)
+            joined = await self._prove(connection)
             await self._tried(connection, f"RELEASE {_SAVEPOINT}")
         except BaseException:
             await undo_savepoint(connection, _SAVEPOINT)
             raise
         return joined
 
-    async def _prove(self, connection: ApplicationConnection, header: Key, version: int | None) -> Joined:
+    async def _prove(self, connection: ApplicationConnection) -> Joined:
         """Return the joined transaction, which is proved to be one of the store's own database."""
-        found = await self._look(connection, await self._store.witness.key(), header)
-        is_free, is_read_only, isolation, idle, pid, began_us, actual, indexes, _ = found
+        is_free, is_read_only, pid, began_us, _ = await self._look(connection, await self._store.witness.key())
         if is_free:
             # Perhaps the store has lost the connection that held the lock.
-            is_free = (await self._look(connection, await self._store.witness.renew(), header))[0]
+            is_free = (await self._look(connection, await self._store.witness.renew()))[0]
         if is_free:
             raise self._store.another(connection)
         if is_read_only:
             raise read_only(connection, "it allows no writes")
-        if actual != version:
-            if isolation in _SNAPSHOTS:
-                raise InvalidInput(
-                    f"{connection.what} has a {isolation} snapshot that is older than the transaction; begin the block"
-                    " before the first statement"
-                )
-            raise VersionMismatch(header, actual)
-        pause_ms = _shorter(self._store.pause_max_ms, idle)
-        return Joined(pid, began_us, header, version or 0, decode_indexes(header, indexes), pause_ms)
+        return Joined(pid, began_us)
 
-    async def _look(self, connection: ApplicationConnection, key: int, header: Key) -> Row:
-        rows = await self._tried(connection, self._store.qualified(JOIN), key, header.path, partition_of(header))
-        return rows[0]
+    async def _look(self, connection: ApplicationConnection, key: int) -> Row:
+        return (await self._tried(connection, self._store.qualified(JOIN), key))[0]
 
     async def _tried(self, connection: ApplicationConnection, text: str, *arguments: object) -> list[Row]:
         """Return the rows of a statement of the join; an error says what is wrong with the connection."""
@@ -116,10 +98,3 @@ class PostgresqlJoins:
             if code == FAILED_TRANSACTION:
                 raise failed(connection) from error
             raise self._store.explained(connection, error) from error
-
-
-def _shorter(pause_max_ms: int, setting: str) -> int:
-    """Return the shorter of the option and the connection's own setting, which PostgreSQL shows with a unit."""
-    number = "".join(character for character in setting if character.isdigit())
-    own_ms = int(number or 0) * _MS_BY_UNIT.get(setting[len(number) :], 1)
-    return min(pause_max_ms, own_ms) if own_ms else pause_max_ms

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txnframework.errors import InvalidInput
-from txnframework.model import Key, Record
+from txnframework.model import Key
 from txnframework_sql.application._connection import ApplicationConnection, lost, reason, sqlstate
 from txnframework_sql.application._witness import Witness
 from txnframework_sql.postgresql._connection import qualify, quote_schema
@@ -21,7 +21,7 @@ _INSUFFICIENT_PRIVILEGE, _READ_ONLY = "42501", "25006"
 
 class JoinedStore:
     """
-    The store whose records a transaction of the application writes.
+    The store in whose database a transaction of the application makes a step.
 
     :param pause_max_ms: how long the server lets such a transaction wait for its COMMIT.
     """
@@ -31,9 +31,10 @@ class JoinedStore:
         self.witness = witness
         self.pause_max_ms = pause_max_ms
 
-    async def record(self, key: Key) -> Record | None:
-        """Return a record, read by the store's own connection."""
-        return await self.executor.read_loosely(lambda: get_record(key))
+    async def version(self, key: Key) -> int | None:
+        """Return the version of a record, read by the store's own connection."""
+        record = await self.executor.read_loosely(lambda: get_record(key))
+        return None if record is None else record.version
 
     def qualified(self, text: str) -> str:
         """Return a statement with the store's schema."""

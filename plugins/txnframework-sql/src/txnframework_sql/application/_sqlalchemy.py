@@ -11,8 +11,8 @@ from sqlalchemy.exc import DBAPIError, UnboundExecutionError
 from sqlalchemy.orm import Session
 
 from txnframework.errors import InvalidInput
-from txnframework_sql.application._connection import LOSSES, Row, lost, put_undone, reason
-from txnframework_sql.application._texts import by_name, needs_begin
+from txnframework_sql.application._connection import LOSSES, Row, lost, put_undone, reason, undone
+from txnframework_sql.application._texts import by_name, needs_begin, savepoint_in
 
 T = TypeVar("T")
 
@@ -105,6 +105,9 @@ class _Transaction:
         self._is_own = False
         self._is_watched = False
         self._was_in_transaction = False
+        # The savepoints that are younger than the join, and whether the application went back to an older one.
+        self._savepoints: set[str] = set()
+        self._is_undone = False
 
     def begin(self) -> bool:
         is_own = not self._target.in_transaction()
@@ -198,6 +201,8 @@ class _Transaction:
         return self._identity is not None and self._target.get_transaction() is self._identity
 
     def has_savepoint(self) -> bool:
+        if self._is_undone:
+            raise undone(self._what)
         # A savepoint of a session's connection is unknown to the session.
         connection = self._connection
         is_in_one = connection is not None and not connection.closed and connection.in_nested_transaction()
@@ -232,6 +237,10 @@ class _Transaction:
             return
         if self.kind == "sqlite" and needs_begin(text) and not self.driver_state():
             self.execute("BEGIN", ())
+        if (savepoint := savepoint_in(text)) is not None:
+            is_back, name = savepoint
+            self._is_undone |= is_back and name not in self._savepoints
+            self._savepoints.add(name)
         self._foreign_statements += 1
         self._was_in_transaction = self.driver_state()
 

@@ -1,10 +1,9 @@
-"""A transaction of the application on SQLite that a header's put joins."""
+"""A transaction of the application on SQLite that a step joins."""
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import lru_cache
 from itertools import takewhile
@@ -16,25 +15,25 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.sql.compiler import SQLCompiler
 from zope.interface import implementer
 
-from txnframework.errors import InvalidInput, TxnFrameworkError, VersionMismatch
+from txnframework.errors import InvalidInput, TxnFrameworkError
 from txnframework.interfaces import IDatabaseTransaction
-from txnframework.model import Key, Put
+from txnframework.model import Key
 from txnframework.runtime.calling_thread import in_calling_thread
 from txnframework_sql.application._connection import (
     ApplicationConnection,
     Row,
     commit,
     in_savepoint,
+    of_old_snapshot,
     reason,
     require_joined,
     roll_back,
 )
 from txnframework_sql.application._kinds import connection_of
 from txnframework_sql.schema import counters
-from txnframework_sql.sqlite._errors import sqlite_code
+from txnframework_sql.sqlite._errors import extended_code, sqlite_code
 from txnframework_sql.sqlite._files import file_id, warn_if_log_may_be_reset
 from txnframework_sql.sqlite._location import Location
-from txnframework_sql.steps.record_writes import put_record
 from txnframework_sql.steps.records import get_record
 from txnframework_sql.steps.statements import (
     Change,
@@ -66,7 +65,9 @@ _FULL = 2
 # After these answers the transaction is still open, and a rollback follows.
 _NOT_COMMITTED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY)
 # The write lock may also be held by another process, for the time of one commit.
-_PROBES, _PROBE_PAUSE_S = 10, 0.01
+_PROBE_S = 0.1
+# Takes the write lock, and fails if the view of the transaction is older than the last write.
+_TAKE_LOCK = "UPDATE main.counters SET value = value WHERE name = 'number'"
 
 
 class SqliteJoins:
@@ -80,12 +81,12 @@ class SqliteJoins:
         self.location = location
         self.changed = changed
 
-    async def join(self, given: object, header: Key | None, version: int | None) -> SqliteTransaction:
+    async def join(self, given: object) -> SqliteTransaction:
         """
-        Join the application's transaction; without a header, for a step that the application's rows precede.
+        Join the application's transaction.
 
-        In a transaction that begins here, nothing is read. A read would begin a view, and after a write of the store
-        the first own row would fail.
+        Nothing is read from the file. A read would begin a view, and after a write of the store the first own row would
+        fail.
         """
         connection = connection_of(given, in_calling_thread)
         warn_if_log_may_be_reset(self.location.path, self.location.shown_url, sqlite3.sqlite_version_info)
@@ -94,17 +95,9 @@ class SqliteJoins:
             await _require_file(connection, self.location)
             if await connection.has_savepoint():
                 raise in_savepoint(connection)
-            is_open = connection.is_in_transaction()
-            was_open = is_open and not is_own
-            # Rows may precede a step, which is made on this connection.
-            holds_lock = was_open and (header is None or await _is_locked(self.location.path))
-            transaction = SqliteTransaction(
-                self, connection, connection.changes(), was_open=was_open, holds_lock=holds_lock
-            )
-            if header is not None and version is not None and not (is_open and is_own):
-                await transaction.require_version(header, version)
+            was_open = connection.is_in_transaction() and not is_own
             await connection.watch()
-            return transaction
+            return SqliteTransaction(self, connection, was_open=was_open)
         except BaseException:
             if is_own:
                 await roll_back(connection)
@@ -145,55 +138,35 @@ class SqliteTransaction:
     cannot write.
     """
 
-    def __init__(
-        self,
-        joins: SqliteJoins,
-        connection: ApplicationConnection,
-        changes_before: int,
-        *,
-        was_open: bool,
-        holds_lock: bool,
-    ) -> None:
+    def __init__(self, joins: SqliteJoins, connection: ApplicationConnection, *, was_open: bool) -> None:
         self._joins = joins
         self._connection = connection
-        self._changes_before = changes_before
+        self._changes_before = connection.changes()
         self._was_open = was_open
-        self._holds_lock = holds_lock
+        # None: it is not known yet.
+        self._holds_lock = None if was_open else False
         self._changes: tuple[Change, ...] = ()
         self._check: str | None = None
         self._is_ended = False
         self._is_refused = False
 
-    async def require_version(self, header: Key, version: int) -> None:
-        """Raise an error unless the connection sees this version of the header."""
-        record = await self._perform(get_record(header), [])
-        actual = None if record is None else record.version
-        if actual == version:
-            return
-        if self._was_open:
-            raise InvalidInput(
-                f"{self._connection.what} has a view that is older than the transaction; begin the block before the"
-                " first statement"
-            )
-        raise VersionMismatch(header, actual)
-
     @property
     def store_waits(self) -> str | None:
         """Why a write of the store would wait for this transaction, and this one for the write; None: it would not."""
-        is_changed = self._connection.changes() != self._changes_before
-        if not (self._holds_lock or is_changed) or not self._connection.is_in_transaction():
+        if not self._connection.is_in_transaction():
             return None
+        if self._connection.changes() == self._changes_before:
+            if self._holds_lock is None:
+                self._holds_lock = _is_locked(self._joins.location.path)
+            if not self._holds_lock:
+                return None
         return (
             f"{self._connection.what} has already written a row, and SQLite has one writer for each file; send and"
             " acknowledge before the first own row is written; an ORM session does that by itself, because it flushes"
             " at commit"
         )
 
-    async def put(self, write: Put) -> int:
-        """Write the record inside the application's transaction."""
-        return (await self.step(put_record(write), write.key)).version
-
-    async def step(self, steps: Steps[T], header: Key) -> T:
+    async def step(self, steps: Steps[Sequence[T | Exception]], header: Key) -> T:
         """Perform steps inside the application's transaction; one of them writes the record ``header``."""
         await require_joined(self._connection)
         await self._connection.flush()
@@ -203,7 +176,11 @@ class SqliteTransaction:
                 await self._connection.execute("BEGIN IMMEDIATE")
             self._holds_lock = True
             changes: list[Change] = []
-            done = await self._perform(steps, changes)
+            (done,) = await self._perform(steps, changes)
+            if isinstance(done, Exception):
+                if self._was_open:  # perhaps an old view has refused it
+                    await self._connection.execute(_TAKE_LOCK)
+                raise done
             version = await self._perform(get_record(header), [])
         except TxnFrameworkError:
             raise
@@ -211,6 +188,8 @@ class SqliteTransaction:
             if sqlite_code(error) == sqlite3.SQLITE_READONLY:
                 what = self._connection.what
                 raise InvalidInput(f"{what} is read-only ({reason(error)}); pass one that may write") from error
+            if self._was_open and extended_code(error) == sqlite3.SQLITE_BUSY_SNAPSHOT:
+                raise of_old_snapshot(self._connection) from error
             raise
         self._changes = tuple(changes)
         # A savepoint that is older than the block may still be open. If it is rolled back now, the put is undone, but
@@ -292,15 +271,12 @@ def _compiled(statement: Executable) -> tuple[str, tuple[str, ...], dict[str, ob
     return str(compiled), tuple(compiled.positiontup or ()), dict(compiled.params)
 
 
-async def _is_locked(path: Path) -> bool:
+def _is_locked(path: Path) -> bool:
     """Return whether a connection keeps the write lock of the file."""
-    for _ in range(_PROBES):
-        with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as probe:
-            try:
-                probe.execute("BEGIN IMMEDIATE")
-                probe.execute("ROLLBACK")
-            except sqlite3.OperationalError:
-                await asyncio.sleep(_PROBE_PAUSE_S)
-            else:
-                return False
-    return True
+    with closing(sqlite3.connect(path, timeout=_PROBE_S, isolation_level=None)) as probe:
+        try:
+            probe.execute("BEGIN IMMEDIATE")
+            probe.execute("ROLLBACK")
+        except sqlite3.OperationalError:
+            return True
+    return False

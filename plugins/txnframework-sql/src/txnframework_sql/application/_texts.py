@@ -8,6 +8,10 @@ from functools import lru_cache
 _NUMBER = re.compile(r"\$(\d+)")
 _COMMENTS = r"\s*(?:--[^\n]*(?:\n|\Z)\s*|/\*.*?\*/\s*)*"
 _FIRST_WORD = re.compile(_COMMENTS + "([A-Za-z]+)", re.DOTALL)
+_SAVEPOINT = re.compile(
+    _COMMENTS + r"(?:(SAVEPOINT)|ROLLBACK\s+(?:(?:WORK|TRANSACTION)\s+)?TO(?:\s+SAVEPOINT)?)\s+([^\s;]+)",
+    re.DOTALL | re.IGNORECASE,
+)
 _WORD = re.compile(r"[A-Za-z]+")
 # Before these, Python's driver of SQLite begins a transaction by itself, with the isolation level of its connection.
 _ROWS = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE"})
@@ -36,6 +40,12 @@ def needs_begin(text: str) -> bool:
     if first == "WITH":
         return not _ROWS.isdisjoint(_WORD.findall(text.upper()))
     return first not in _ROWS and first not in _NO_ROWS
+
+
+def savepoint_in(text: str) -> tuple[bool, str] | None:
+    """Return whether a statement goes back to a savepoint, instead of making it, and the name of that; or None."""
+    found = _SAVEPOINT.match(text)
+    return None if found is None else (found[1] is None, found[2].strip('"').lower())
 
 
 @lru_cache(256)

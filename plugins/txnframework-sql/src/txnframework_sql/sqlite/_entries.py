@@ -52,9 +52,7 @@ class SqliteEntries:
         """Make a step with appends or vacant ranges; see ``_database.Entries``."""
         if transaction is not None:
             work = append_all_jointly((JointCall(step, now_ms),), self._options)
-            (done,) = await transaction.step(work, deciding_put(step).key)
-            if isinstance(done, Exception):
-                raise done
+            done = await transaction.step(work, deciding_put(step).key)
         elif step.intent is None:
             done = await self._executor.share(self._append_all_jointly, JointCall(step, now_ms), is_write=True)
         else:

@@ -23,7 +23,7 @@ _NOT_TEXT = re.compile(r"Could not decode to UTF-8 column '(?P<column>[^']*)'")
 
 def sqlite_code(error: BaseException) -> int | None:
     """Return SQLite's primary error code, if the error carries one."""
-    code = _extended_code(error)
+    code = extended_code(error)
     return None if code is None else code & _PRIMARY
 
 
@@ -59,7 +59,7 @@ def translated(error: BaseException, shown_url: str) -> TxnFrameworkError:
         return Unavailable(f"{shown_url} was locked by other writers ({reason})")
     if code == sqlite3.SQLITE_NOTADB:
         return InvalidInput(f"{shown_url} is not a SQLite database ({reason}); name another file")
-    if code == sqlite3.SQLITE_CORRUPT or _extended_code(error) in _DAMAGED_ON_DISK:
+    if code == sqlite3.SQLITE_CORRUPT or extended_code(error) in _DAMAGED_ON_DISK:
         return Corrupt(f"{shown_url} is damaged: {reason}")
     if not_text := _NOT_TEXT.match(reason):
         return Corrupt(f"{shown_url} is damaged: a value in its column {not_text['column']!r} is not valid text")
@@ -77,7 +77,8 @@ def commit_lost(error: BaseException, shown_url: str) -> TxnFrameworkError:
     return OutcomeUnknown(f"{shown_url} did not confirm a commit: {_reason(error)}")
 
 
-def _extended_code(error: BaseException) -> int | None:
+def extended_code(error: BaseException) -> int | None:
+    """Return SQLite's extended error code, if the error carries one."""
     original = error.orig if isinstance(error, DBAPIError) else error
     code = getattr(original, "sqlite_errorcode", None)
     return code if isinstance(code, int) else None

@@ -59,7 +59,7 @@ def operations_of(reference: object) -> Any:
 
 
 def deciding_put(step: Step) -> Put:
-    """Return the put that decides a step with rows of an application: it creates a record."""
+    """Return the put that decides a step with rows of an application."""
     put = step.puts[0]
     assert isinstance(put, Put), "see require_decided"
     return put

@@ -61,7 +61,7 @@ def test_a_lost_reply(run: Run, kind: Any) -> None:
         for is_carried_out in (True, False):
             version = await application.begun()
             async with Proxy(address(application.url)) as proxy, kind(through(proxy, application.url)) as opened:
-                joined = await application.join(opened.given, version)
+                joined = await application.store.join(opened.given)
                 await opened.run(INSERT)
                 await application.end(joined, version)
                 if is_carried_out:
@@ -86,19 +86,19 @@ def test_an_answer_that_proves_a_rollback(run: Run, kind: Any) -> None:
         await asked(application.url, "CREATE TABLE parts (of int REFERENCES mine (id) DEFERRABLE INITIALLY DEFERRED)")
         version = await application.begun()
         async with kind(application.url) as opened:
-            joined = await application.join(opened.given, version)
+            joined = await application.store.join(opened.given)
             await opened.run("INSERT INTO parts VALUES (7)")
             await application.end(joined, version)
             with pytest.raises(_DRIVER_ERRORS, match="foreign key"):
                 await joined.commit()
             await joined.rollback()
-            joined = await application.join(opened.given, version)
+            joined = await application.store.join(opened.given)
             with pytest.raises(_DRIVER_ERRORS, match="null"):
                 await opened.run("INSERT INTO mine (text) VALUES (NULL)")
             with pytest.raises((*_DRIVER_ERRORS, InvalidInput), match=r"aborted|failed before"):
                 await application.end(joined, version)
             await joined.rollback()
-            joined = await application.join(opened.given, version)
+            joined = await application.store.join(opened.given)
             await opened.run(INSERT)
             await application.end(joined, version)
             await joined.commit()
@@ -117,7 +117,7 @@ def test_a_serialization_failure(run: Run) -> None:
         one, two = [await asyncpg.connect(application.url) for _ in range(2)]
         for connection in (one, two):
             await connection.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
-        joined = await application.join(one, version)
+        joined = await application.store.join(one)
         for connection in (one, two):
             await connection.execute("SELECT count(*) FROM mine")
             await connection.execute(INSERT)
@@ -138,7 +138,7 @@ def test_a_connection_that_the_administrator_ends(run: Run, kind: Any) -> None:
     async def test(application: Application) -> None:
         version = await application.begun()
         async with kind(application.url) as opened:
-            joined = await application.join(opened.given, version)
+            joined = await application.store.join(opened.given)
             await opened.run("SET application_name = 'ended'")
             await opened.run(INSERT)
             await application.end(joined, version)
@@ -161,7 +161,7 @@ def test_a_process_that_stops_before_its_commit(run: Run) -> None:
         version = await application.begun()
         async with Proxy(address(application.url)) as proxy:
             connection = await asyncpg.connect(through(proxy, application.url))
-            joined = await application.join(connection, version)
+            joined = await application.store.join(connection)
             await connection.execute(INSERT)
             await application.end(joined, version)
             proxy.stall()
@@ -184,7 +184,7 @@ def test_others_while_a_header_is_locked(run: Run, *, together: bool) -> None:
             for number, connection in enumerate(connections):
                 application.header = Key(f"/locked/{together}/{number}", "t")
                 version = versions[number] = await application.begun()
-                joined = await application.join(connection, version)
+                joined = await application.store.join(connection)
                 await application.end(joined, version)
             proxy.stall()
             aborts = []
@@ -220,7 +220,7 @@ def test_a_deadlock(run: Run, is_ours: bool) -> None:
         ours = await asyncpg.connect(application.url, server_settings={"deadlock_timeout": looks[is_ours]})
         other = await asyncpg.connect(application.url, server_settings={"deadlock_timeout": looks[not is_ours]})
         try:
-            joined = await application.join(ours, version)
+            joined = await application.store.join(ours)
             await other.execute("BEGIN")
             await ours.execute(LOCK.format("one"))
             await other.execute(LOCK.format("two"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from application_connections import INSERT, Application, Opened, Way
+from application_connections import INSERT, Application, Opened
 
 from txnframework.errors import InvalidInput, VersionMismatch
 from txnframework.model import IndexRange
@@ -23,7 +23,7 @@ def test_both_are_committed(run: Run, kind: Any) -> None:
         version = await application.begun()
         async with kind(application.url) as opened:
             watch = await application.store.watch(application.header)
-            joined = await application.join(opened.given, version)
+            joined = await application.store.join(opened.given)
             await opened.run(INSERT)
             written = await application.end(joined, version)
             assert (await application.rows(), await application.state()) == (0, b"open")
@@ -54,13 +54,13 @@ def test_nothing_is_committed(run: Run, kind: Any) -> None:
         version = await application.begun()
         async with kind(application.url) as opened:
             for _ in range(2):
-                joined = await application.join(opened.given, version)
+                joined = await application.store.join(opened.given)
                 await opened.run(INSERT)
                 await application.end(joined, version)
                 await joined.rollback()
                 await joined.rollback()
             assert (await application.rows(), await application.state()) == (0, b"open")
-            joined = await application.join(opened.given, version)
+            joined = await application.store.join(opened.given)
             await opened.run(INSERT)
             aborted = await application.store.put(application.ended(version))
             with pytest.raises(VersionMismatch) as raised:
@@ -74,22 +74,15 @@ def test_nothing_is_committed(run: Run, kind: Any) -> None:
 
 @pytest.mark.parametrize("and_begun_again", [False, True])
 def test_ended_inside_the_block(run: Run, kind: Any, *, and_begun_again: bool) -> None:
-    """
-    What the application has committed itself is not joined any more, and its next transaction is left alone.
-
-    Before a step, asyncpg cannot tell apart two transactions that the application begins and ends by statements.
-    """
+    """What the application has committed itself is not joined any more, and its next transaction is left alone."""
 
     async def test(application: Application) -> None:
         version = await application.begun()
         async with kind(application.url) as opened:
-            joined = await application.join(opened.given, version)
+            joined = await application.store.join(opened.given)
             await opened.run(INSERT)
             await _end(opened)
             if and_begun_again:
-                if application.way is Way.STEP and "asyncpg" in type(opened.given).__module__:
-                    await joined.rollback()
-                    return
                 await _begin(opened)
                 await opened.run(INSERT)
             with pytest.raises(InvalidInput, match="inside the block"):
@@ -108,7 +101,7 @@ def test_asyncpg_after_an_end_inside_the_block(run: Run) -> None:
         version = await application.begun()
         connection = await asyncpg.connect(application.url)
         try:
-            joined = await application.join(connection, version)
+            joined = await application.store.join(connection)
             await connection.execute(f"{INSERT}; COMMIT")
             with pytest.raises(InvalidInput, match="inside the block"):
                 await application.end(joined, version)
@@ -116,7 +109,7 @@ def test_asyncpg_after_an_end_inside_the_block(run: Run) -> None:
             async with connection.transaction():
                 await connection.execute(INSERT)
             assert await application.rows() == 2
-            joined = await application.join(connection, version)
+            joined = await application.store.join(connection)
             await connection.execute(INSERT)
             await application.end(joined, version)
             await joined.commit()

@@ -81,7 +81,7 @@ def test_before_the_block(run: Run, kind: Any, *, is_open: bool, is_noticed: boo
             await _lost(application, opened.given, version)
             if _can_connect_again(opened.given):
                 await _call(opened.given.rollback)
-                joined = await application.join(opened.given, version)
+                joined = await application.store.join(opened.given)
                 await opened.run(INSERT)
                 await application.end(joined, version)
                 await joined.commit()
@@ -103,7 +103,7 @@ def test_no_transaction_is_left_behind(run: Run, kind: Any) -> None:
             await _mark(opened)
             await _end(application)
             await _lost(application, opened.given, version)
-            joined = await application.join(opened.given, version)
+            joined = await application.store.join(opened.given)
             await joined.rollback()
 
     run(test)
@@ -117,7 +117,7 @@ def test_before_the_put(run: Run, kind: Any, *, is_noticed: bool) -> None:
         version = await application.begun()
         async with kind(application.url) as opened:
             await _mark(opened)
-            joined = await application.join(opened.given, version)
+            joined = await application.store.join(opened.given)
             await opened.run(INSERT)
             await _end(application)
             if is_noticed:
@@ -139,7 +139,7 @@ def test_before_the_commit(run: Run, kind: Any, *, is_noticed: bool) -> None:
         version = await application.begun()
         async with kind(application.url) as opened:
             await _mark(opened)
-            joined = await application.join(opened.given, version)
+            joined = await application.store.join(opened.given)
             await opened.run(INSERT)
             await application.end(joined, version)
             await _end(application)
@@ -173,13 +173,13 @@ def test_rows_that_a_session_has_not_written(run: Run) -> None:
         engine = create_async_engine(application.url.replace("postgresql:", "postgresql+asyncpg:", 1))
         try:
             async with AsyncSession(engine) as session:
-                joined = await application.join(session, version)
+                joined = await application.store.join(session)
                 session.add(_Mine(text=None))
                 with pytest.raises(SQLAlchemyError, match="null value"):
                     await application.end(joined, version)
                 await joined.rollback()
                 await _mark(Opened(session, lambda statement: session.execute(text(statement))))
-                joined = await application.join(session, version)
+                joined = await application.store.join(session)
                 session.add(_Mine(text="row"))
                 await _end(application)
                 with pytest.raises(Unavailable, match="AsyncSession is lost"):
@@ -200,11 +200,11 @@ def test_closed_by_the_program(run: Run) -> None:
     """
 
     async def test(application: Application) -> None:
-        version = await application.begun()
+        await application.begun()
         closed = await psycopg.AsyncConnection.connect(application.url)
         await closed.close()
         with pytest.raises(InvalidInput, match="is closed; pass an open one"):
-            await application.join(closed, version)
+            await application.store.join(closed)
         own = await asyncpg.connect(application.url)
         await own.close()
         async with asyncpg.create_pool(application.url, min_size=0) as pool:
@@ -212,7 +212,7 @@ def test_closed_by_the_program(run: Run) -> None:
                 pass
             for one in (own, returned):
                 with pytest.raises(Unavailable, match="the server ended it, or the program closed it or returned it"):
-                    await application.join(one, version)
+                    await application.store.join(one)
 
     run(test)
 

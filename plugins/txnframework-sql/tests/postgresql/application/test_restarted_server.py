@@ -26,7 +26,7 @@ def test_killed_before_and_after_the_commit(stores: Stores) -> None:
                 application = Application(stores.url, store, Key(f"/header/{number}", "t"))  # type: ignore[arg-type]
                 version = await application.begun()
                 connection = await asyncpg.connect(stores.url)
-                joined = await application.join(connection, version)
+                joined = await application.store.join(connection)
                 await connection.execute(INSERT)
                 await application.end(joined, version)
                 if commits:

@@ -8,14 +8,12 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from application_connections import INSERT, KINDS, Application, Opened, Way
+from application_connections import INSERT, KINDS, Application, Opened
 from sqlalchemy import event
 
 from txnframework.errors import InvalidInput
 
 Run = Callable[..., None]
-
-EVERY_WAY = pytest.mark.parametrize("way", Way, indirect=True, ids=lambda way: way.name.lower())
 
 
 async def called(function: Callable[[], Any]) -> Any:
@@ -44,14 +42,13 @@ async def undo_one_row(opened: Opened) -> None:
                 raise ZeroDivisionError
 
 
-@EVERY_WAY
 def test_rolled_back_by_the_driver(run: Run, kind: Any) -> None:
     """Only the rows of the savepoint are undone; some drivers keep it on the server, and the put is then inside it."""
 
     async def test(application: Application) -> None:
         version = await application.begun()
         async with kind(application.url) as opened:
-            joined = await application.join(opened.given, version)
+            joined = await application.store.join(opened.given)
             await opened.run(INSERT)
             for _ in range(2):
                 await undo_one_row(opened)
@@ -63,7 +60,6 @@ def test_rolled_back_by_the_driver(run: Run, kind: Any) -> None:
     run(test)
 
 
-@EVERY_WAY
 @pytest.mark.parametrize("release", ["RELEASE part", "SELECT 1"])
 def test_rolled_back_by_hand(run: Run, kind: Any, release: str) -> None:
     """The same by statements, with RELEASE and without it."""
@@ -71,7 +67,7 @@ def test_rolled_back_by_hand(run: Run, kind: Any, release: str) -> None:
     async def test(application: Application) -> None:
         version = await application.begun()
         async with kind(application.url) as opened:
-            joined = await application.join(opened.given, version)
+            joined = await application.store.join(opened.given)
             for statement in (INSERT, "SAVEPOINT part", INSERT, "ROLLBACK TO part", release, INSERT):
                 await opened.run(statement)
             await application.end(joined, version)
@@ -87,7 +83,7 @@ def test_open_at_the_end(run: Run, kind: Any) -> None:
     async def test(application: Application) -> None:
         version = await application.begun()
         async with kind(application.url) as opened:
-            joined = await application.join(opened.given, version)
+            joined = await application.store.join(opened.given)
             if hasattr(opened.given, "begin_nested"):
                 await called(opened.given.begin_nested)
                 await opened.run(INSERT)
@@ -109,34 +105,30 @@ def test_open_at_the_beginning(run: Run) -> None:
     """One that SQLAlchemy knows is refused before the block."""
 
     async def test(application: Application) -> None:
-        version = await application.begun()
+        await application.begun()
         async with KINDS["AsyncSession-asyncpg"](application.url) as opened, opened.given.begin_nested():
             with pytest.raises(InvalidInput, match="open savepoint"):
-                await application.join(opened.given, version)
+                await application.store.join(opened.given)
 
     run(test)
 
 
-@EVERY_WAY
 def test_older_than_the_block(run: Run, kind: Any) -> None:
     """
     A block that was undone as a whole is refused: its messages would be committed without its rows.
 
-    An older savepoint that is only released does no harm. Before a step, nothing marks a transaction of SQLAlchemy, and
-    such a savepoint is not noticed.
+    An older savepoint that is only released does no harm.
     """
 
     async def test(application: Application) -> None:
         version = await application.begun()
         async with kind(application.url) as opened:
-            if application.way is Way.STEP and hasattr(opened.given, "begin_nested"):
-                return
             for undo in ("ROLLBACK TO part", "RELEASE part"):
                 if opened.begins:
                     await opened.run("BEGIN")
                 for statement in (INSERT, "SAVEPOINT part"):
                     await opened.run(statement)
-                joined = await application.join(opened.given, version)
+                joined = await application.store.join(opened.given)
                 await opened.run(INSERT)
                 await opened.run(undo)
                 if undo.startswith("ROLLBACK"):
@@ -151,14 +143,13 @@ def test_older_than_the_block(run: Run, kind: Any) -> None:
     run(test)
 
 
-@EVERY_WAY
 def test_rolled_back_between_the_put_and_the_commit(run: Run, kind: Any) -> None:
     """Another task may do so. The COMMIT is then refused, because it would decide rows without the header."""
 
     async def test(application: Application) -> None:
         version = await application.begun()
         async with kind(application.url) as opened:
-            joined = await application.join(opened.given, version)
+            joined = await application.store.join(opened.given)
             for statement in (INSERT, "SAVEPOINT part", INSERT):
                 await opened.run(statement)
             await application.end(joined, version)
@@ -177,7 +168,7 @@ def test_rolled_back_by_an_event(run: Run) -> None:
     async def test(application: Application) -> None:
         version = await application.begun()
         async with KINDS["AsyncSession-psycopg"](application.url) as opened:
-            joined = await application.join(opened.given, version)
+            joined = await application.store.join(opened.given)
             for statement in (INSERT, "SAVEPOINT part"):
                 await opened.run(statement)
             connection = (await opened.given.connection()).sync_connection
@@ -197,7 +188,7 @@ def test_of_the_connection_of_a_session(run: Run) -> None:
     async def test(application: Application) -> None:
         version = await application.begun()
         async with KINDS["AsyncSession-asyncpg"](application.url) as opened:
-            joined = await application.join(opened.given, version)
+            joined = await application.store.join(opened.given)
             nested = await (await opened.given.connection()).begin_nested()
             await opened.run(INSERT)
             with pytest.raises(InvalidInput, match="open savepoint"):

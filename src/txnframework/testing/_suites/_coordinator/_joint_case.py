@@ -22,8 +22,8 @@ from txnframework.model.positions import EARLIEST, Limit
 from txnframework.model.reads import Isolation, ReadRequest
 from txnframework.model.steps import Applied, LedgerAppend, Step
 from txnframework.model.transactions import OpenQuery
-from txnframework.plugin import CoordinatorContext
 from txnframework.runtime.proxy import ForwardingProxy
+from txnframework.testing._suites._coordinator._rows_case import coordinator_over
 from txnframework.testing._suites._processes import ProcessRules
 from txnframework.testing.world import SEGMENT, World, WorldHarness
 
@@ -76,19 +76,8 @@ class OneStepRules(ProcessRules):
     @asynccontextmanager
     async def with_store(self, world: World, store: ForwardingProxy) -> AsyncIterator[IJointCoordinator]:
         """Open another coordinator over the ledgers of a process and another metadata store."""
-        coordinator = await self.data.coordinator.open(
-            CoordinatorContext(
-                IMetadataStore(store),
-                world.ledgers,
-                world.participants,
-                self.data.environment,
-                transactions=self.data.transactions,
-            )
-        )
-        try:
+        async with coordinator_over(self.data, world, store) as coordinator:
             yield IJointCoordinator(coordinator)
-        finally:
-            await coordinator.close()
 
 
 def joint_of(world: World) -> IJointCoordinator:

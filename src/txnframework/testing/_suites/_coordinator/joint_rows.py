@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Literal
 
 import pytest
-from zope.interface import alsoProvides, implementer
 
 from txnframework.errors import (
     InvalidInput,
@@ -21,16 +19,10 @@ from txnframework.errors import (
 from txnframework.interfaces import (
     ICoCommitCoordinator,
     ICoCommitStore,
-    IDatabaseTransaction,
     IJointCoordinator,
-    IMetadataStore,
 )
-from txnframework.model import Put, State
+from txnframework.model import State
 from txnframework.model.joint import JointCommitted
-from txnframework.model.ledger import Appended
-from txnframework.model.positions import Position
-from txnframework.model.steps import Applied, Step
-from txnframework.runtime.proxy import ForwardingProxy
 from txnframework.testing._suites._coordinator._case import state_in
 from txnframework.testing._suites._coordinator._joint_case import (
     OneStepRules,
@@ -41,83 +33,8 @@ from txnframework.testing._suites._coordinator._joint_case import (
     request_of,
     txn_of,
 )
-from txnframework.testing._suites._coordinator.co_commits import Refused
+from txnframework.testing._suites._coordinator._rows_case import UNSEEN, Fate, Refused, StepsOfRows, SuiteRows
 from txnframework.testing.world import World
-
-Fate = Literal["committed", "reply lost", "request lost", "refused", "not sent"]
-_UNSEEN = Position(1 << 40, 0)
-
-
-@implementer(IDatabaseTransaction)
-class SuiteRows:
-    """
-    A database transaction whose COMMIT makes the step that was given to it, and ends as ``fate`` says.
-
-    ``steps``: what it was asked.
-
-    :param cut: a process that cannot reach its stores after the COMMIT.
-    """
-
-    store_waits: str | None = None
-
-    def __init__(self, fate: Fate = "committed", cut: World | None = None) -> None:
-        self.steps: list[str] = []
-        self._fate = fate
-        self._cut = cut
-        self._step: tuple[IMetadataStore, Step] | None = None
-
-    async def put(self, write: Put) -> int:
-        """Fail: a step is put as a whole."""
-        raise AssertionError(f"{write.key} is put beside the step")
-
-    def keep(self, store: IMetadataStore, step: Step) -> None:
-        """Keep the step for the COMMIT."""
-        self.steps.append("step")
-        self._step = (store, step)
-
-    async def commit(self) -> None:
-        """Make the step, unless the COMMIT is lost or refused."""
-        self.steps.append("commit")
-        if self._fate == "not sent":
-            raise Unavailable("the COMMIT was not sent")
-        if self._fate == "refused":
-            raise Refused
-        if self._fate != "request lost":
-            await self.arrive()
-        if self._cut is not None:
-            self._cut.connection.is_cut = True
-        if self._fate != "committed":
-            raise OutcomeUnknown("the reply was lost")
-
-    async def arrive(self) -> None:
-        """Let the COMMIT arrive at the database."""
-        assert self._step is not None, "a COMMIT without a step"
-        store, step = self._step
-        await store.apply(step)
-
-    async def rollback(self) -> None:
-        """Note the rollback."""
-        self.steps.append("rollback")
-
-
-class StepsOfRows(ForwardingProxy):
-    """A metadata store that leaves steps with rows to their COMMIT."""
-
-    def __init__(self, behind: IMetadataStore, refuses: bool = False) -> None:
-        super().__init__(behind)
-        self._refuses = refuses
-        alsoProvides(self, ICoCommitStore)
-
-    async def apply(self, step: Step, transaction: SuiteRows | None = None) -> Applied:
-        """Give the step to the transaction."""
-        if transaction is None:
-            applied: Applied = await self._behind.apply(step)
-            return applied
-        if self._refuses:
-            transaction.steps.append("step")
-            raise LedgerSealed("by the test")
-        transaction.keep(self._behind, step)
-        return Applied((), tuple((Appended(_UNSEEN),) * len(one.entries) for one in step.appends))
 
 
 class JointRowCommitRules(OneStepRules):
@@ -131,7 +48,7 @@ class JointRowCommitRules(OneStepRules):
             done = await joint.commit_jointly(request_of(world, txn, b"x", principal="ada"), rows)
             assert rows.steps == ["step", "commit"]
             assert world.connection.writes == written + 1
-            assert done.positions == ((_UNSEEN,),)
+            assert done.positions == ((UNSEEN,),)
             found = await other.coordinator.describe(txn)
             assert (found.state, found.principal) == (State.COMMITTED, "ada")
             assert await read_texts(other) == [b"x"]
@@ -217,11 +134,11 @@ class JointRowCommitRules(OneStepRules):
                     await other.coordinator.describe(txn)
 
     async def test_what_a_step_cannot_join(self) -> None:
-        """An unknown object is refused by ``join_connection``, where the store has connections at all."""
+        """An unknown object is refused by ``join``, where the store has connections at all."""
         async with self.data.open() as world:
             if ICoCommitStore.providedBy(world.store) and ICoCommitCoordinator.providedBy(world.coordinator):
                 with pytest.raises(InvalidInput):
-                    await world.coordinator.join_connection(object())
+                    await world.coordinator.join(object())
 
     @asynccontextmanager
     async def _of_rows(self, world: World, *, refuses: bool = False) -> AsyncIterator[IJointCoordinator]:

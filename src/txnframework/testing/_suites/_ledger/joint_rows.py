@@ -311,7 +311,7 @@ class JointRowRules(JointRules):
 
     async def _join(self, opened: LedgersAndRecords, connection: object) -> IDatabaseTransaction:
         assert ICoCommitStore.providedBy(opened.records)
-        return await opened.records.join_connection(connection)
+        return await opened.records.join(connection)
 
     async def _step_with(self, opened: LedgersAndRecords, connection: object) -> None:
         transaction = await self._join(opened, connection)

@@ -12,7 +12,7 @@ import pytest
 
 from txnframework.errors import InvalidInput, OutcomeUnknown, TxnFrameworkError, Unavailable, VersionMismatch
 from txnframework.interfaces import ICoCommitStore, IDatabaseTransaction, IMetadataStore
-from txnframework.model import Key, Put
+from txnframework.model import Key, Put, Step
 from txnframework.testing._suites._metadata._case import (
     MetadataStoreRules,
     create,
@@ -42,6 +42,11 @@ class Joined:
         """Return a change of the record and of its index entry."""
         return Put(Key(HEADER), b"ended", self.version, entries(b"ended"))
 
+    async def step(self) -> int:
+        """Make that change in the transaction; return the new version."""
+        (record,) = (await self.store.apply(Step(puts=(self.put(),)), self.transaction)).records
+        return record.version
+
     async def found(self) -> bytes | None:
         """Return the record's value, as another client reads it."""
         return await value_of(self.other, HEADER)
@@ -56,7 +61,7 @@ class CoCommitRules(MetadataStoreRules):
         for kind in self._kinds():
             async with self._joined(kind) as joined:
                 watch = await joined.other.watch(Key(HEADER))
-                version = await joined.transaction.put(joined.put())
+                version = await joined.step()
                 assert await joined.found() == b"open"
                 assert await self._rows() == set()
                 assert [record.value for record in await scan_kinds(joined.other)] == [b"open"]
@@ -76,7 +81,7 @@ class CoCommitRules(MetadataStoreRules):
         """After a rollback neither counts; a rollback may be repeated, and the record can be changed again."""
         for kind in self._kinds():
             async with self._joined(kind) as joined:
-                await joined.transaction.put(joined.put())
+                await joined.step()
                 await joined.transaction.rollback()
                 await joined.transaction.rollback()
                 assert await joined.found() == b"open"
@@ -101,7 +106,7 @@ class CoCommitRules(MetadataStoreRules):
                         if not inserts_first:
                             await joined.rows.insert(self._row)
                         with pytest.raises(VersionMismatch):
-                            await joined.transaction.put(joined.put())
+                            await joined.step()
                         assert await joined.found() == b"other"
                     else:
                         assert inserts_first, "nothing was written, and the store would wait"
@@ -119,7 +124,7 @@ class CoCommitRules(MetadataStoreRules):
         for kind in self._kinds():
             for commits in (True, False):
                 async with self._joined(kind) as joined:
-                    await joined.transaction.put(joined.put())
+                    await joined.step()
                     write = Put(Key(HEADER), b"other", joined.version)
                     async with self._writing_beside(joined.other.put(write)) as writing:
                         committed = False
@@ -144,7 +149,7 @@ class CoCommitRules(MetadataStoreRules):
         for kind in self._kinds():
             for applied in (True, False):
                 async with self._joined(kind) as joined:
-                    await joined.transaction.put(joined.put())
+                    await joined.step()
                     await joined.rows.lose_commit(applied)
                     with pytest.raises(OutcomeUnknown):
                         await self.soon(joined.transaction.commit())
@@ -162,7 +167,7 @@ class CoCommitRules(MetadataStoreRules):
         for kind in self._kinds():
             async with self._joined(kind) as joined:
                 await joined.rows.refuse_commit()
-                await joined.transaction.put(joined.put())
+                await joined.step()
                 with pytest.raises(joined.rows.refusal) as caught:
                     await joined.transaction.commit()
                 assert not isinstance(caught.value, TxnFrameworkError)
@@ -177,7 +182,7 @@ class CoCommitRules(MetadataStoreRules):
             async with self._joined(kind) as joined:
                 await joined.rows.commit()
                 with pytest.raises(InvalidInput):
-                    await joined.transaction.put(joined.put())
+                    await joined.step()
                 await joined.transaction.rollback()
                 assert await joined.found() == b"open"
                 assert await self._rows() == {self._row}
@@ -190,9 +195,9 @@ class CoCommitRules(MetadataStoreRules):
             async with self._opened(kind) as (store, other, rows):
                 version = await self._create(store)
                 await rows.insert(f"{self._row}-before")
-                transaction = await store.join_transaction(rows.connection, Key(HEADER), version)
+                transaction = await store.join(rows.connection)
                 await rows.insert(f"{self._row}-after")
-                await transaction.put(Put(Key(HEADER), b"ended", version))
+                await store.apply(Step(puts=(Put(Key(HEADER), b"ended", version),)), transaction)
                 assert await harness.committed_rows() - self._old == set()
                 await transaction.commit()
                 assert await harness.committed_rows() - self._old == {f"{self._row}-before", f"{self._row}-after"}
@@ -200,18 +205,17 @@ class CoCommitRules(MetadataStoreRules):
 
     @requires(ICoCommitStore, CoCommitting)
     async def test_what_cannot_be_joined(self) -> None:
-        """A connection to another database and an unknown object raise InvalidInput; an open transaction stays open."""
+        """A connection to another database and an unknown object are refused, by the join or by the step."""
         harness = self._harness()
         for kind in self._kinds():
-            async with self._opened(kind) as (store, _, rows), harness.connect_elsewhere(kind) as elsewhere:
+            async with self._opened(kind) as (store, other, rows), harness.connect_elsewhere(kind) as elsewhere:
                 version = await self._create(store)
                 await elsewhere.insert("row")
                 for wrong in (elsewhere.connection, object(), None, "a URL"):
                     with pytest.raises(InvalidInput):
-                        await store.join_transaction(wrong, Key(HEADER), version)
-                assert await elsewhere.is_open()
-                transaction = await store.join_transaction(rows.connection, Key(HEADER), version)
-                await transaction.rollback()
+                        await self._step_with(store, wrong, version)
+                assert await value_of(other, HEADER) == b"open"
+                await self._step_with(store, rows.connection, version)
 
     # -- what the tests have in common ----------------------------------------------------------------
 
@@ -228,6 +232,13 @@ class CoCommitRules(MetadataStoreRules):
     async def _rows(self) -> frozenset[str]:
         """Return the keys of the rows that were committed since the connection was opened."""
         return await self._harness().committed_rows() - self._old
+
+    async def _step_with(self, store: ICoCommitStore, connection: object, version: int) -> None:
+        transaction = await store.join(connection)
+        try:
+            await store.apply(Step(puts=(Put(Key(HEADER), b"ended", version),)), transaction)
+        finally:
+            await transaction.rollback()
 
     async def _create(self, store: IMetadataStore) -> int:
         """Delete the record if it exists, and create it again."""
@@ -268,7 +279,7 @@ class CoCommitRules(MetadataStoreRules):
         """Join a new transaction of the application, and insert a row in it, unless ``inserts`` is False."""
         async with self._opened(kind) as (store, other, rows):
             version = await self._create(store)
-            transaction = await store.join_transaction(rows.connection, Key(HEADER), version)
+            transaction = await store.join(rows.connection)
             if inserts:
                 await rows.insert(self._row)
             yield Joined(store, other, rows, version, transaction)

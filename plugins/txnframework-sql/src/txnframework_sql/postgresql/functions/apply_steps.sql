@@ -39,9 +39,9 @@
 --
 -- Answers:
 --   unjoined: why nothing was done for an application (NULL: it was). 1: the lock is free. 2: reads are of a snapshot, in
---     which neither the cursors nor the ranges are those of now. 3: the application has ended the transaction. 4: it was
+--     which neither the ledgers nor the ranges are those of now. 3: the application has ended the transaction. 4: it was
 --     rolled back to an older savepoint.
---   is_outermost: whether the first record that was created shows that no savepoint is open. A row shows the
+--   is_outermost: whether the first record that was written shows that no savepoint is open. A row shows the
 --     transaction, or the savepoint in it, that wrote the row.
 --   refused: the places of the records that are not as expected; NULL: none
 --   versions: for each record the version that it got or was deleted with, or that was found; NULL: it is absent
@@ -91,7 +91,8 @@ BEGIN
     IF own IS NOT NULL THEN
         unjoined := CASE
             WHEN pg_try_advisory_xact_lock_shared(own[1]) THEN 1
-            WHEN current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN 2
+            WHEN cardinality(bounds) + cardinality(ledgers) > 0
+                AND current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN 2
         END;
         IF unjoined IS NULL AND own[3] IS NOT NULL THEN
             unjoined := CASE
@@ -255,8 +256,9 @@ BEGIN
             UPDATE schema_of_store.records r
                 SET version = nextval('schema_of_store.txnframework_numbers'), indexes = texts[3 * at], value = contents[at]
                 WHERE r.path = texts[3 * at - 2] AND r.partition = texts[3 * at - 1]
-                RETURNING r.version INTO STRICT actual;
+                RETURNING r.version, r.xmin = pg_current_xact_id()::xid INTO STRICT actual, is_outer;
             versions[at] := actual;
+            is_outermost := coalesce(is_outermost, is_outer);
         ELSE
             DELETE FROM schema_of_store.records r WHERE r.path = texts[3 * at - 2] AND r.partition = texts[3 * at - 1];
         END IF;
