@@ -1,8 +1,8 @@
-"""Coordinators that break a rule of ICoCommitCoordinator on purpose."""
+"""Coordinators that break a rule of IJointCoordinator on purpose."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -73,6 +73,13 @@ class ForgetsTheRows(MetadataCoordinator):
         return await super().begin(msgspec.structs.replace(request, co_commit=False))
 
 
+class JoinsAnything(MetadataCoordinator):
+    """Joins whatever it is given."""
+
+    async def join(self, connection: object) -> IDatabaseTransaction:
+        return cast(IDatabaseTransaction, connection)
+
+
 class _Answering:
     """A joined transaction that answers for a reply that is lost."""
 
@@ -107,4 +114,5 @@ CO_COMMIT_CASES: list[tuple[type[MetadataCoordinator], str]] = [
     (HidesTheDriver, "test_refused_commit_of_rows"),
     (CommitsRowsForAnybody, "test_who_may_not_commit_with_rows"),
     (ForgetsTheRows, "test_coordinators_that_cannot_commit_with_rows"),
+    (JoinsAnything, "test_coordinators_that_cannot_commit_with_rows"),
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
 import msgspec
 import pytest
@@ -221,13 +220,6 @@ class HidesTheDriver(MetadataCoordinator):
             raise OutcomeUnknown(str(error)) from error
 
 
-class JoinsAnything(MetadataCoordinator):
-    """Joins whatever it is given."""
-
-    async def join(self, connection: object) -> IDatabaseTransaction:
-        return cast(IDatabaseTransaction, connection)
-
-
 class _Changed(ForwardingProxy):
     """A transaction that does nothing when it is asked for this."""
 
@@ -293,7 +285,6 @@ COORDINATORS: list[tuple[type[MetadataCoordinator], str]] = [
     (FailsOnLostReplies, "test_a_commit_with_rows_and_no_store"),
     (CommitsRowsWithoutTheStep, "test_a_step_with_rows_that_is_refused"),
     (HidesTheDriver, "test_a_commit_with_rows_that_fails"),
-    (JoinsAnything, "test_what_a_step_cannot_join"),
 ]
 BUFFERS: list[tuple[type[MetadataBuffer], str]] = [
     (SeesTheFuture, "test_entries_are_behind_what_was_seen"),

@@ -99,4 +99,4 @@ def _name_of(name: str, arguments: tuple[Any, ...]) -> str:
 async def steps_for(client: Client) -> int:
     """Return how many joint steps a transaction makes: one where the stores can, otherwise none."""
     coordinator = IJointCoordinator(await client.host.coordinator(), None)
-    return int(coordinator is not None)
+    return int(coordinator is not None and coordinator.has_one_database)

@@ -123,7 +123,7 @@ def test_transactions_in_one_step() -> None:
         left, right = world.topics
         async with world.source.open() as source:
             await world.create(source)
-            assert IJointCoordinator.providedBy(await source.host.coordinator())
+            assert IJointCoordinator(await source.host.coordinator()).has_one_database
             async with await source.producer(left) as to_left, await source.producer(right) as to_right:
                 blocking = source.transaction()
                 await blocking.begin()

@@ -38,9 +38,9 @@ from txnframework.config import Config, redact_url
 from txnframework.environment import Environment, SystemEnvironment
 from txnframework.errors import Closed, TransactionDomainMismatch, Unavailable
 from txnframework.interfaces import (
-    ICoCommitCoordinator,
     ICoCommitStore,
     IJointBuffer,
+    IJointCoordinator,
     IObserver,
     ITransactionCoordinator,
 )
@@ -335,7 +335,7 @@ class Host:
         if not ICoCommitStore.providedBy(self.metadata) or not self.metadata.has_one_writer:
             return
         coordinator = await self._coordinator_of(name)
-        if ICoCommitCoordinator.providedBy(coordinator):
+        if IJointCoordinator.providedBy(coordinator):
             with suppress(Unavailable):  # a transaction tries again
                 await coordinator.prepare()
         for segment in segments:

@@ -16,8 +16,8 @@ from txnframework.errors import TxnFrameworkError
 from txnframework.instruments import Instruments
 from txnframework.interfaces import (
     IApplicationCoordinator,
-    ICoCommitCoordinator,
     IDatabaseTransaction,
+    IJointCoordinator,
     IObservation,
     IObserver,
     ITransactionCoordinator,
@@ -139,7 +139,7 @@ class ObservedCoordinator(ForwardingProxy):
     async def end_with(self, request: End, transaction: IDatabaseTransaction) -> Transaction:
         """Decide a transaction together with rows of the application, and report it."""
         async with self._ending(request):
-            return await ICoCommitCoordinator(self._behind).end_with(request, transaction)
+            return await IJointCoordinator(self._behind).end_with(request, transaction)
 
     async def settle(self, txn_id: TxnID) -> SweepResult:
         """Settle a transaction and report it."""

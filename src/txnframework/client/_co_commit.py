@@ -13,7 +13,7 @@ from txnframework.broker import Host
 from txnframework.client._base import RetryPolicy, require_open
 from txnframework.client._transaction import Transaction
 from txnframework.errors import InvalidInput, InvalidTransactionState, OutcomeUnknown, TxnFrameworkError, Unavailable
-from txnframework.interfaces import ICoCommitCoordinator, IDatabaseTransaction, ITransactionCoordinator
+from txnframework.interfaces import IDatabaseTransaction, IJointCoordinator, ITransactionCoordinator
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.transactions import Action, Begin, End, State
 from txnframework.model.transactions import Transaction as Begun
@@ -224,13 +224,13 @@ class CoCommitTransaction(Transaction):
         self._free.set()
 
 
-def co_commits(coordinator: ITransactionCoordinator | None) -> ICoCommitCoordinator:
+def co_commits(coordinator: ITransactionCoordinator | None) -> IJointCoordinator:
     """
     Return the coordinator as one that commits together with rows.
 
     :raises InvalidInput: it cannot.
     """
-    if not ICoCommitCoordinator.providedBy(coordinator):
+    if not IJointCoordinator.providedBy(coordinator):
         family = "this" if coordinator is None else f"the {coordinator.family}"
         raise InvalidInput(f"commit_with needs transactions of the metadata family; {family} family cannot do that")
     return coordinator

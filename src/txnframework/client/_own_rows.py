@@ -17,7 +17,7 @@ from txnframework.client._planned import PlannedOperation, PlannedSend, by_produ
 from txnframework.client._transact import perform, require_place
 from txnframework.client._transaction import Transaction
 from txnframework.errors import InvalidInput, InvalidTransactionState, TransactionConflict, Unavailable
-from txnframework.interfaces import ICoCommitCoordinator, IDatabaseTransaction, IJointCoordinator
+from txnframework.interfaces import IDatabaseTransaction, IJointCoordinator
 from txnframework.model.transactions import Begin
 from txnframework.runtime.tasks import uninterrupted
 
@@ -44,7 +44,7 @@ class JoinedRows:
     """
 
     def __init__(
-        self, host: Host, coordinator: ICoCommitCoordinator, connection: object, joined: IDatabaseTransaction
+        self, host: Host, coordinator: IJointCoordinator, connection: object, joined: IDatabaseTransaction
     ) -> None:
         self._host = host
         self._coordinator = coordinator
@@ -122,7 +122,7 @@ class JoinedRows:
             return
         if any(isinstance(one, PlannedSend) and one.has_chosen_sequence for one in operations):
             raise InvalidInput(f"a message with a sequence id of your choice is stored before the COMMIT: {waits}")
-        if not IJointCoordinator.providedBy(self._coordinator):
+        if not self._coordinator.has_one_database:
             raise InvalidInput(f"messages and acknowledgments are stored before the COMMIT here: {waits}")
         raise RowsRefused(None, "something else is under way with what it is about; do the work again, with its rows")
 

@@ -16,7 +16,7 @@ from txnframework.interfaces._buffer import (
     ISealableBuffer,
     ITransactionBuffer,
 )
-from txnframework.interfaces._co_commit import ICoCommitCoordinator, ICoCommitStore, IDatabaseTransaction
+from txnframework.interfaces._co_commit import ICoCommitStore, IDatabaseTransaction
 from txnframework.interfaces._coordinator import (
     IApplicationCoordinator,
     ICoordinatorShare,
@@ -49,7 +49,6 @@ __all__ = [
     "IAdoptingBuffer",
     "IAppendedWatch",
     "IApplicationCoordinator",
-    "ICoCommitCoordinator",
     "ICoCommitStore",
     "ICommitOrderBuffer",
     "ICoordinatorShare",

@@ -1,13 +1,11 @@
-"""ICoCommitStore, the transactions of an application's database that it joins, and the coordinator that ends them."""
+"""ICoCommitStore, and the transactions of an application's database that it joins."""
 
 from __future__ import annotations
 
 from zope.interface import Attribute, Interface
 
-from txnframework.interfaces._coordinator import ITransactionCoordinator
 from txnframework.interfaces._metadata_store import IMetadataStore
 from txnframework.model.steps import Applied, Step
-from txnframework.model.transactions import End, Transaction
 
 
 class IDatabaseTransaction(Interface):
@@ -95,63 +93,4 @@ class ICoCommitStore(IMetadataStore):
         :raises InvalidInput: the connection is of an unknown kind, or reaches another database. It may not write, or
             commits each statement by itself. A savepoint is open. The message says which in one sentence.
         :raises Unavailable: the connection is lost.
-        """
-
-
-class ICoCommitCoordinator(ITransactionCoordinator):
-    """
-    A coordinator that can commit a transaction together with rows of the application.
-
-    How it is used:
-
-    1. ``begin`` with ``Begin.co_commit``. Such a transaction can only be committed by ``end_with``: ``end`` refuses to
-       commit it while it is open, because its rows would be missing. ``end`` may abort it, by any process.
-    2. ``join`` with the connection.
-    3. Messages, acknowledgments and rows are written.
-    4. ``end_with`` once. Or roll the database transaction back, then ``end`` with ABORT: the other order could wait for
-       the lock of the own put.
-    """
-
-    async def prepare() -> None:
-        """
-        Reserve what ``reserve_id`` needs, if that would wait for rows that the application has written by then.
-
-        Called before the application may write rows, and after each ``commit_jointly`` with rows. It costs little if
-        nothing has to be done.
-
-        :raises Unavailable: nothing was reserved; trying again may help.
-        """
-
-    async def join(connection: object) -> IDatabaseTransaction:
-        """
-        Join the database transaction of the application's connection; begin one if none is open.
-
-        It is for one ``end_with`` or ``IJointCoordinator.commit_jointly``. A transaction that ``end_with`` commits is
-        begun before: a database transaction may read one snapshot, which must have its header.
-
-        :raises InvalidInput: the store cannot join this connection; see ``ICoCommitStore.join``.
-        :raises Unavailable: the connection is unavailable; nothing was changed.
-        """
-
-    async def end_with(request: End, transaction: IDatabaseTransaction) -> Transaction:
-        """
-        Commit the transaction and the database transaction by one COMMIT; return the transaction as it ended.
-
-        ``request`` commits. If the reply of the COMMIT is lost, the coordinator aborts the transaction by the store's
-        own connection. That succeeds only if the database transaction was rolled back. So messages, acknowledgments and
-        rows always have the same outcome. The COMMIT is sent at most once; after an error call ``rollback``, and do not
-        call this again. After a cancelled call, the outcome is that of the header.
-
-        An error of the driver is raised as the driver raised it; the transaction is then still open, unless
-        ``describe`` says otherwise.
-
-        :raises InvalidTransactionState: the transaction ended otherwise, and the rows were not committed. Also after a
-            lost reply, if the COMMIT was not carried out: the transaction is now aborted.
-        :raises TransactionConflict: the transaction was begun without ``co_commit``; nothing was changed.
-        :raises TransactionNotFound: the transaction never began, or was forgotten; the rows were not committed.
-        :raises NotTransactionOwner: the transaction belongs to another principal; nothing was changed.
-        :raises InvalidInput: the connection cannot carry the commit; see ``ICoCommitStore.apply``; nothing was changed.
-        :raises Unavailable: the header could not be read or put; nothing was committed.
-        :raises OutcomeUnknown: the reply of the COMMIT was lost, and the store cannot be reached. ``end`` with ABORT
-            resolves this later.
         """

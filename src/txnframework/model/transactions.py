@@ -47,7 +47,7 @@ class Begin(msgspec.Struct, frozen=True, gc=False):
 
     ``timeout_ms``: counted from now. ``session``: its loss aborts the transaction; None: only the timeout does.
     ``principal``: the only one who may add to the transaction and end it; empty: anyone who knows its id.
-    ``co_commit``: only ``ICoCommitCoordinator.end_with`` may commit the transaction.
+    ``co_commit``: only ``IJointCoordinator.end_with`` may commit the transaction.
     """
 
     timeout_ms: int

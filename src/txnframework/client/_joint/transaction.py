@@ -39,7 +39,7 @@ async def transact_jointly(
     """
     require_open(host)
     coordinator = await host.coordinator(*place)
-    if not IJointCoordinator.providedBy(coordinator):
+    if not IJointCoordinator.providedBy(coordinator) or not coordinator.has_one_database:
         return None
     sends = [one for one in operations if isinstance(one, PlannedSend)]
     acks = [one for one in operations if isinstance(one, PlannedAck)]

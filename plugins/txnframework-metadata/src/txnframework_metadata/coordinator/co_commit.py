@@ -62,7 +62,7 @@ async def commit_with(
     begun: Header | None,
     attempts_max: int,
 ) -> Transaction:
-    """Commit a transaction by the COMMIT of a database transaction; see ``ICoCommitCoordinator.end_with``."""
+    """Commit a transaction by the COMMIT of a database transaction; see ``IJointCoordinator.end_with``."""
     if request.action is not Action.COMMIT:
         raise InvalidInput("a transaction is only committed with a database transaction; an abort does not need one")
     txn_id = request.txn_id

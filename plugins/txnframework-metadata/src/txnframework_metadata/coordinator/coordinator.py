@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 import msgspec
-from zope.interface import alsoProvides, implementer
+from zope.interface import implementer
 
 from txnframework.errors import (
     Closed,
@@ -19,7 +19,6 @@ from txnframework.errors import (
 )
 from txnframework.interfaces import (
     IApplicationCoordinator,
-    ICoCommitCoordinator,
     ICoCommitStore,
     IDatabaseTransaction,
     IJointCoordinator,
@@ -80,7 +79,7 @@ _FIRST_COORDINATOR = 0
 _IDS_READY = 100
 
 
-@implementer(IApplicationCoordinator, ICoCommitCoordinator, ISharedOperationsOwner)
+@implementer(IApplicationCoordinator, IJointCoordinator, ISharedOperationsOwner)
 class MetadataCoordinator:
     """
     Begins a transaction with one put and ends it with one compare-and-set.
@@ -117,8 +116,7 @@ class MetadataCoordinator:
         self._settling_group = SettlingGroup(context.store, self.operations, options.page_records)
         self.operations.settle_own = self._settle_own
         self._ledgers = context.ledgers
-        if are_together(context.store, context.ledgers):
-            alsoProvides(self, IJointCoordinator)
+        self.has_one_database: bool = are_together(context.store, context.ledgers)
         self._closed = asyncio.Event()
 
     # -- one transaction ------------------------------------------------------------------------------

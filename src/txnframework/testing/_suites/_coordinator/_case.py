@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from txnframework.interfaces import IApplicationCoordinator, ICoCommitCoordinator, ICoCommitStore
+from txnframework.interfaces import IApplicationCoordinator, ICoCommitStore, IJointCoordinator
 from txnframework.model import (
     Ack,
     AckRequest,
@@ -34,7 +34,7 @@ class CoordinatorRules(ProcessRules):
     """Base class of the rules of coordinators."""
 
     capabilities: ClassVar[tuple[Any, ...]] = (
-        IApplicationCoordinator, ICoCommitCoordinator, ICoCommitStore, METADATA_FAMILY, LOG_FAMILY,
+        IApplicationCoordinator, IJointCoordinator, ICoCommitStore, METADATA_FAMILY, LOG_FAMILY,
     )  # fmt: skip
 
     def subjects(self, opened: World) -> tuple[object, ...]:

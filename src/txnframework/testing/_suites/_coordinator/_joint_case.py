@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 
 from txnframework.errors import (
     OutcomeUnknown,
@@ -23,7 +22,6 @@ from txnframework.model.reads import Isolation, ReadRequest
 from txnframework.model.steps import Applied, LedgerAppend, Step
 from txnframework.model.transactions import OpenQuery
 from txnframework.runtime.proxy import ForwardingProxy
-from txnframework.testing._suites._coordinator._rows_case import coordinator_over
 from txnframework.testing._suites._processes import ProcessRules
 from txnframework.testing.world import SEGMENT, World, WorldHarness
 
@@ -72,12 +70,6 @@ class OneStepRules(ProcessRules):
         page = await world.buffer.read(ReadRequest(EARLIEST, ALL, Isolation.READ_UNCOMMITTED))
         assert all(one.branch is None or one.branch.txn_id != txn for one in page.entries)
         assert all(one.txn_id != txn for one in await world.coordinator.list_open(OpenQuery()))
-
-    @asynccontextmanager
-    async def with_store(self, world: World, store: ForwardingProxy) -> AsyncIterator[IJointCoordinator]:
-        """Open another coordinator over the ledgers of a process and another metadata store."""
-        async with coordinator_over(self.data, world, store) as coordinator:
-            yield IJointCoordinator(coordinator)
 
 
 def joint_of(world: World) -> IJointCoordinator:

@@ -9,7 +9,7 @@ from typing import Literal
 from zope.interface import alsoProvides, implementer
 
 from txnframework.errors import LedgerSealed, OutcomeUnknown, Unavailable
-from txnframework.interfaces import ICoCommitStore, IDatabaseTransaction, IMetadataStore, ITransactionCoordinator
+from txnframework.interfaces import ICoCommitStore, IDatabaseTransaction, IJointCoordinator, IMetadataStore
 from txnframework.model.ledger import Appended
 from txnframework.model.positions import Position
 from txnframework.model.steps import Applied, Step
@@ -98,7 +98,7 @@ class StepsOfRows(ForwardingProxy):
 @asynccontextmanager
 async def coordinator_over(
     data: Harness[World], world: World, store: ForwardingProxy
-) -> AsyncIterator[ITransactionCoordinator]:
+) -> AsyncIterator[IJointCoordinator]:
     """Open another coordinator over the ledgers of a process and another metadata store."""
     assert isinstance(data, WorldHarness)
     coordinator = await data.coordinator.open(
@@ -107,6 +107,6 @@ async def coordinator_over(
         )
     )
     try:
-        yield coordinator
+        yield IJointCoordinator(coordinator)
     finally:
         await coordinator.close()

@@ -1,4 +1,4 @@
-"""Rules of ICoCommitCoordinator."""
+"""Rules of IJointCoordinator: transactions that commit with rows of an application."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from txnframework.errors import (
     TransactionConflict,
     TransactionNotFound,
 )
-from txnframework.interfaces import ICoCommitCoordinator, ICoCommitStore
+from txnframework.interfaces import ICoCommitStore, IJointCoordinator
 from txnframework.model import Action, Begin, End, State, TxnID
 from txnframework.testing._suites._coordinator._case import CoordinatorRules, state_in
 from txnframework.testing._suites._coordinator._rows_case import (
@@ -34,7 +34,7 @@ from txnframework.testing.world import World
 class CoCommitDecisionRules(CoordinatorRules):
     """A transaction that commits with rows is decided by the COMMIT of the rows, and by nothing else."""
 
-    @requires(ICoCommitCoordinator)
+    @requires(IJointCoordinator)
     async def test_commit_with_rows(self) -> None:
         """One step and one COMMIT decide the transaction; every process sees it, and the same plain End succeeds."""
         async with self._opened() as (_, joint), self.data.open() as other:
@@ -47,7 +47,7 @@ class CoCommitDecisionRules(CoordinatorRules):
             with pytest.raises(InvalidTransactionState):
                 await other.coordinator.end(End(txn, Action.ABORT))
 
-    @requires(ICoCommitCoordinator)
+    @requires(IJointCoordinator)
     async def test_no_other_commit(self) -> None:
         """A plain End that commits is refused for every caller, because the rows would be missing; an abort is not."""
         async with self._opened() as (world, joint), self._opened() as (other, late):
@@ -63,7 +63,7 @@ class CoCommitDecisionRules(CoordinatorRules):
             assert caught.value.actual is State.ABORTED
             assert "commit" not in rows.steps
 
-    @requires(ICoCommitCoordinator)
+    @requires(IJointCoordinator)
     async def test_lost_reply_to_the_commit_of_rows(self) -> None:
         """The outcome is found out; the COMMIT is sent once, and the connection is rolled back before the abort."""
         async with self._opened() as (_, joint), self.data.open() as other:
@@ -77,7 +77,7 @@ class CoCommitDecisionRules(CoordinatorRules):
             assert caught.value.actual is await state_in(other, txn) is State.ABORTED
             assert rows.steps == ["step", "commit", "rollback"]
 
-    @requires(ICoCommitCoordinator)
+    @requires(IJointCoordinator)
     async def test_lost_reply_and_no_store(self) -> None:
         """If the store cannot be reached either, the outcome is unknown; an abort resolves it later."""
         fates: tuple[tuple[Fate, State], ...] = (("reply lost", State.COMMITTED), ("request lost", State.ABORTED))
@@ -90,7 +90,7 @@ class CoCommitDecisionRules(CoordinatorRules):
                 await told(joint.end(End(txn, Action.ABORT)))
                 assert await state_in(other, txn) is state
 
-    @requires(ICoCommitCoordinator)
+    @requires(IJointCoordinator)
     async def test_refused_commit_of_rows(self) -> None:
         """The error of the driver is raised as it is, and the transaction is still open."""
         async with self._opened() as (_, joint), self.data.open() as other:
@@ -100,7 +100,7 @@ class CoCommitDecisionRules(CoordinatorRules):
             assert await state_in(other, txn) is State.OPEN
             await other.coordinator.end(End(txn, Action.ABORT))
 
-    @requires(ICoCommitCoordinator)
+    @requires(IJointCoordinator)
     async def test_who_may_not_commit_with_rows(self) -> None:
         """Another principal, a transaction that was not begun for it, and an unknown one: no step is made."""
         async with self._opened() as (_, joint), self._opened() as (_, other):
@@ -125,7 +125,7 @@ class CoCommitDecisionRules(CoordinatorRules):
         """Without a store or a coordinator that can do it, the beginning is refused; an unknown object always is."""
         async with self.data.open() as world:
             coordinator, request = world.coordinator, Begin(TIMEOUT_MS, co_commit=True)
-            if not ICoCommitCoordinator.providedBy(coordinator) or not ICoCommitStore.providedBy(world.store):
+            if not IJointCoordinator.providedBy(coordinator) or not ICoCommitStore.providedBy(world.store):
                 with pytest.raises(InvalidInput):
                     await coordinator.begin(request)
                 return
@@ -134,15 +134,15 @@ class CoCommitDecisionRules(CoordinatorRules):
                 await coordinator.join(object())
 
     @asynccontextmanager
-    async def _opened(self) -> AsyncIterator[tuple[World, ICoCommitCoordinator]]:
+    async def _opened(self) -> AsyncIterator[tuple[World, IJointCoordinator]]:
         """Open a process, and another coordinator of it whose steps with rows are left to their COMMIT."""
         async with (
             self.data.open() as world,
-            coordinator_over(self.data, world, StepsOfRows(world.store)) as coordinator,
+            coordinator_over(self.data, world, StepsOfRows(world.store)) as joint,
         ):
-            yield world, ICoCommitCoordinator(coordinator)
+            yield world, joint
 
 
-async def _begin(joint: ICoCommitCoordinator, principal: str = "") -> TxnID:
+async def _begin(joint: IJointCoordinator, principal: str = "") -> TxnID:
     """Begin a transaction that commits with rows."""
     return (await joint.begin(Begin(TIMEOUT_MS, principal, co_commit=True))).txn_id

@@ -34,6 +34,7 @@ from txnframework.testing._suites._coordinator._joint_case import (
     request_of,
     several,
 )
+from txnframework.testing._suites._coordinator._rows_case import coordinator_over
 from txnframework.testing._suites._processes import begin, commit, held_up
 from txnframework.testing.clock import run_ready
 
@@ -150,7 +151,7 @@ class JointCommitRules(OneStepRules):
         """A step that was given up is refused when it comes late, so none of its transactions is committed."""
         async with self.data.open() as world, self.data.open() as other:
             late = LateSteps(world.store)
-            async with self.with_store(world, late) as joint:
+            async with coordinator_over(self.data, world, late) as joint:
                 txns = [await joint.reserve_id() for _ in range(2)]
                 with pytest.raises(InvalidTransactionState):
                     await joint.commit_jointly(several(world, txns))
@@ -162,7 +163,7 @@ class JointCommitRules(OneStepRules):
         """A step that was given up is aborted, and refused when it comes late, also after a second attempt."""
         async with self.data.open() as world, self.data.open() as other:
             late = LateSteps(world.store)
-            async with self.with_store(world, late) as joint:
+            async with coordinator_over(self.data, world, late) as joint:
                 txn = await joint.reserve_id()
                 with pytest.raises(InvalidTransactionState) as caught:
                     await joint.commit_jointly(request_of(world, txn, b"late"))
@@ -182,7 +183,7 @@ class JointCommitRules(OneStepRules):
                 await self.forget_ended(world)
 
             slow = SlowReplies(world.store, forget)
-            async with self.with_store(world, slow) as joint:
+            async with coordinator_over(self.data, world, slow) as joint:
                 txn = await joint.reserve_id()
                 with pytest.raises(OutcomeUnknown):
                     await joint.commit_jointly(request_of(world, txn, b"x"))

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 import pytest
 
 from txnframework.errors import (
-    InvalidInput,
     InvalidTransactionState,
     LedgerSealed,
     OutcomeUnknown,
@@ -17,8 +16,6 @@ from txnframework.errors import (
     VersionMismatch,
 )
 from txnframework.interfaces import (
-    ICoCommitCoordinator,
-    ICoCommitStore,
     IJointCoordinator,
 )
 from txnframework.model import State
@@ -33,7 +30,14 @@ from txnframework.testing._suites._coordinator._joint_case import (
     request_of,
     txn_of,
 )
-from txnframework.testing._suites._coordinator._rows_case import UNSEEN, Fate, Refused, StepsOfRows, SuiteRows
+from txnframework.testing._suites._coordinator._rows_case import (
+    UNSEEN,
+    Fate,
+    Refused,
+    StepsOfRows,
+    SuiteRows,
+    coordinator_over,
+)
 from txnframework.testing.world import World
 
 
@@ -133,16 +137,8 @@ class JointRowCommitRules(OneStepRules):
                 with pytest.raises(TransactionNotFound):
                     await other.coordinator.describe(txn)
 
-    async def test_what_a_step_cannot_join(self) -> None:
-        """An unknown object is refused by ``join``, where the store has connections at all."""
-        async with self.data.open() as world:
-            if ICoCommitStore.providedBy(world.store) and ICoCommitCoordinator.providedBy(world.coordinator):
-                with pytest.raises(InvalidInput):
-                    await world.coordinator.join(object())
-
     @asynccontextmanager
     async def _of_rows(self, world: World, *, refuses: bool = False) -> AsyncIterator[IJointCoordinator]:
         """Open another coordinator, whose steps with rows are left to their COMMIT."""
-        steps = StepsOfRows(world.store, refuses)
-        async with self.with_store(world, steps) as joint:
+        async with coordinator_over(self.data, world, StepsOfRows(world.store, refuses)) as joint:
             yield joint
