@@ -14,7 +14,6 @@ from txnframework.model import Append, EntryRange, Expect, IndexEntry, Key, Limi
 from txnframework_sql.postgresql._schema import (
     APPEND_ENTRIES,
     APPEND_TO_LEDGERS,
-    APPLY_BATCHES,
     APPLY_STEPS,
     READ_ENTRIES,
     Function,
@@ -23,7 +22,7 @@ from txnframework_sql.postgresql._schema import (
 if TYPE_CHECKING:
     from conftest import Stores
 
-OURS = (APPLY_BATCHES, APPEND_ENTRIES, APPEND_TO_LEDGERS, APPLY_STEPS, READ_ENTRIES)
+OURS = (APPEND_ENTRIES, APPEND_TO_LEDGERS, APPLY_STEPS, READ_ENTRIES)
 # What a call of ours would rather mean, were the schema searched: PostgreSQL's own take other types there.
 NEARER = ("nextval(text)", "pg_notify(text, character varying)", "lpad(text, bigint, text)", "cardinality(bigint[])")
 PLACED = """

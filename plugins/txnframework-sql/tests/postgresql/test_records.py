@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import asyncpg
@@ -385,5 +385,32 @@ def test_steps_of_a_batch_wait(stores: Stores, kind: str) -> None:
                 await batch
             (record,) = (await store.scan(KeyRange("/", "0"), 9)).records
             assert record.value == b"theirs"
+
+    stores.run(test)
+
+
+def test_contended_groups(stores: Stores) -> None:
+    """Each call of a statement is applied or refused by itself, however often another client was faster."""
+    keys, times = [Key(f"/{number}") for number in range(30)], 5
+
+    async def count(store: IMetadataStore, key: Key) -> None:
+        done = 0
+        while done < times:
+            record = await store.get(key)
+            assert record is not None
+            # A step with a check, which no statement of a single put makes.
+            put = Put(key, b"%d" % (int(record.value) + 1), record.version)
+            with suppress(VersionMismatch):
+                await store.apply(Step((Check(KEY, Expect.ANY),) if done % 2 else (), (put,)))
+                done += 1
+
+    async def test() -> None:
+        async with stores.metadata() as one, stores.metadata() as other:
+            await asyncio.gather(*(one.put(Put(key, b"0", Expect.ABSENT)) for key in (KEY, *keys)))
+            await asyncio.gather(*(count(store, key) for store in (one, other) for key in keys))
+            for key in keys:
+                record = await one.get(key)
+                assert record is not None
+                assert int(record.value) == 2 * times
 
     stores.run(test)

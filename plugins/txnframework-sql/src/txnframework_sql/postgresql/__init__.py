@@ -10,7 +10,7 @@ The layers, lowest first:
 * ``_notifier`` sends the changes of this process as ``_payloads``, and ``_listener`` receives those of others.
 * ``_schema`` creates the tables, and the SQL functions in ``functions``.
 * ``_executor`` performs steps in transactions, and ``_leases`` renews a session over a connection of its own.
-* Frequent operations use their own statements, which simultaneous calls share (``_call_groups``): ``_records`` with
-  ``_record_writes``, and ``_entries`` with ``_appends``.
+* Frequent operations use their own statements, which simultaneous calls share (``_call_groups``): ``_records`` and
+  ``_entries`` with ``_step_calls``, and ``_entries`` with ``_appends``.
 * ``_database`` opens a database, and provides all of this to the stores.
 """

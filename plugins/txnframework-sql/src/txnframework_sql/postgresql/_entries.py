@@ -24,8 +24,8 @@ from txnframework_sql.postgresql._appends import Appends
 from txnframework_sql.postgresql._call_groups import CallGroups
 from txnframework_sql.postgresql._connection import SCHEMA
 from txnframework_sql.postgresql._executor import PostgresqlExecutor
-from txnframework_sql.postgresql._joint_appends import JointAppends
 from txnframework_sql.postgresql._schema import READ_ENTRIES
+from txnframework_sql.postgresql._step_calls import StepCalls
 from txnframework_sql.schema import entry_id_of, ledger_id_of
 from txnframework_sql.steps.joint_appends import ledger_of
 from txnframework_sql.steps.ledgers import LedgerRef
@@ -48,7 +48,7 @@ class PostgresqlEntries:
         self._pool = executor.pool
         self._steps = EntrySteps(executor, options)
         self._appends = Appends(executor, self._steps, options)
-        self._joint = JointAppends(executor, options)
+        self._step_calls = StepCalls(executor, options, is_of_ledgers=True)
         # A client that starts to write to a topic reads the end of the ledger. Many clients often do so at the same
         # time for one ledger.
         self._tails: CallGroups[LedgerRef, Tail] = CallGroups(
@@ -65,9 +65,9 @@ class PostgresqlEntries:
     async def apply(self, step: Step, now_ms: int, transaction: Any = None) -> Applied:
         """Make a step with appends or vacant ranges; see ``_database.Entries``."""
         if transaction is not None:
-            return await self._joint.append_with(transaction, step, now_ms)
+            return await self._step_calls.apply_with(transaction, step, now_ms)
         if step.intent is None:
-            return await self._joint.append(step, now_ms)
+            return await self._step_calls.apply(step, now_ms)
         call = AppendCall(step.appends[0].entries, None, now_ms, step)
         applied: Applied = await self._appends.append(ledger_of(step.appends[0].ledger), call)
         return applied
@@ -92,7 +92,7 @@ class PostgresqlEntries:
         """Wait for the running operations, which return their results normally."""
         await self._tails.close()
         await self._appends.close()
-        await self._joint.close()
+        await self._step_calls.close()
 
     async def _ends(self, ledgers: Sequence[LedgerRef]) -> list[Tail | TxnFrameworkError]:
         """Return the ends of several managed ledgers, read at one moment."""

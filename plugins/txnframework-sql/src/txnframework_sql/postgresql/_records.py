@@ -8,20 +8,11 @@ import msgspec
 
 from txnframework.errors import TxnFrameworkError
 from txnframework.model import Delete, IndexRange, Key, KeyRange, Put, Record, RecordPage, Step
-from txnframework_sql._options import MetadataOptions
-from txnframework_sql.postgresql._call_groups import CallGroups, LockWaits
+from txnframework_sql._options import MetadataOptions, ledger_options_of
+from txnframework_sql.postgresql._call_groups import CallGroups
 from txnframework_sql.postgresql._connection import SCHEMA
 from txnframework_sql.postgresql._executor import PostgresqlExecutor
-from txnframework_sql.postgresql._record_writes import (
-    ATTEMPT_LOCK_WAIT_MS,
-    LOCK_WAIT_MS,
-    Answer,
-    BatchGroup,
-    Parts,
-    SinglePuts,
-    require_storable,
-)
-from txnframework_sql.postgresql._schema import APPLY_BATCHES
+from txnframework_sql.postgresql._step_calls import StepCalls
 from txnframework_sql.steps import records
 from txnframework_sql.steps.statements import Row, partition_of
 
@@ -51,12 +42,6 @@ ORDER BY wanted.at, found.path, found.partition
 """  # noqa: S608 - a name of our own
 # Their pages are in memory at the same time.
 _SCANS_TOGETHER_MAX = 32
-# One writing statement is executed while the next is prepared. More of them would wait for each other's commits, which
-# are serialized by a database that notifies.
-_WRITES_UNDER_WAY = 2
-# If twice as many wait, the server executes one half while this process prepares the other half. In one statement,
-# server and process would always wait for each other.
-_WRITES_TOGETHER_MIN = 16
 _READS_UNDER_WAY = 2
 
 
@@ -70,19 +55,7 @@ class PostgresqlRecords:
     def __init__(self, executor: PostgresqlExecutor, options: MetadataOptions) -> None:
         self._executor = executor
         self._pool = executor.pool
-        self._shown_url = executor.shown_url
-        # No longer than the options allow: it must not be the longer wait of the two.
-        self._lock_wait_ms = min(LOCK_WAIT_MS, options.lock_timeout_ms)
-        self._single_puts = SinglePuts(self._lock_wait_ms)
-        self._writes: CallGroups[Parts, tuple[Record, ...]] = CallGroups(
-            self._apply,
-            lock=LockWaits(self._apply_soon, self._apply_late),
-            queue_max=options.queue_max,
-            group_max=options.group_max,
-            under_way_max=_WRITES_UNDER_WAY,
-            share_min=_WRITES_TOGETHER_MIN,
-            may_be_alone=True,
-        )
+        self._steps = StepCalls(executor, ledger_options_of(options), is_of_ledgers=False)
         self._reads: CallGroups[Key, Record | None] = CallGroups(
             self._get,
             queue_max=options.queue_max,
@@ -107,16 +80,15 @@ class PostgresqlRecords:
 
     async def put(self, write: Put) -> int:
         """Write a record and its index entries; return its new version."""
-        return (await self._write((write,)))[0].version
+        return (await self._steps.apply(Step(puts=(write,)))).records[0].version
 
     async def delete(self, part: Delete) -> None:
         """Delete a record and its index entries."""
-        await self._write((part,))
+        await self._steps.apply(Step(deletes=(part,)))
 
     async def apply(self, step: Step) -> tuple[Record, ...]:
         """Make a step of records."""
-        parts = (*step.checks, *step.puts, *step.deletes)
-        return await self._write(parts) if parts else ()
+        return (await self._steps.apply(step)).records
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""
@@ -131,45 +103,7 @@ class PostgresqlRecords:
         """Wait for the running operations; each still returns its true result."""
         await self._reads.close()
         await self._scans.close()
-        await self._writes.close()
-
-    async def _write(self, parts: Parts) -> tuple[Record, ...]:
-        self._executor.require_open()
-        require_storable(parts, self._shown_url)
-        return await self._writes.submit(parts)
-
-    async def _apply(self, batches: Sequence[Parts]) -> list[Answer]:
-        if len(batches) == 1 and (record := await self._put_single(batches[0])) is not None:
-            return [(record,)]
-        return await self._apply_group(BatchGroup(batches, self._lock_wait_ms))
-
-    async def _apply_soon(self, batches: Sequence[Parts]) -> list[Answer]:
-        """Apply batches, or raise Locked after a short wait for a lock."""
-        return await self._apply_group(BatchGroup(batches, ATTEMPT_LOCK_WAIT_MS))
-
-    async def _apply_late(self, batches: Sequence[Parts]) -> list[Answer]:
-        """Apply batches, or raise Locked after the wait for a lock that the options allow."""
-        return await self._apply_group(BatchGroup(batches))
-
-    async def _apply_group(self, group: BatchGroup) -> list[Answer]:
-        columns = group.columns()
-        rows = await self._pool.run(lambda connection: connection.write(APPLY_BATCHES.call, *columns))
-        answers, changes = group.answers(tuple(row) for row in rows)
-        self._executor.changed(tuple(changes))
-        return answers
-
-    async def _put_single(self, parts: Parts) -> Record | None:
-        """Write the record if this is a single simple put whose expectation is met; None: nothing was changed."""
-        single = self._single_puts.statement(parts[0]) if len(parts) == 1 and isinstance(parts[0], Put) else None
-        if single is None:
-            return None
-        text, arguments = single.text, single.arguments
-        rows = await self._pool.run(lambda connection: connection.write(text, *arguments))
-        if not rows:
-            return None
-        record, change = self._single_puts.written(single, rows[0][0])
-        self._executor.changed((change,))
-        return record
+        await self._steps.close()
 
     async def _get(self, keys: Sequence[Key]) -> list[Record | TxnFrameworkError | None]:
         if len(keys) == 1:

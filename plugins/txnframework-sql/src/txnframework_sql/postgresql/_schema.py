@@ -82,13 +82,12 @@ class _StoredFunction(NamedTuple):
     is_trusted: bool
 
 
-APPLY_BATCHES = Function("apply_batches")
 APPEND_ENTRIES = Function("append_entries")
 APPEND_TO_LEDGERS = Function("append_to_ledgers")
 APPLY_STEPS = Function("apply_steps")
 READ_ENTRIES = Function("read_entries")
 
-FUNCTIONS = (APPLY_BATCHES, APPEND_ENTRIES, APPEND_TO_LEDGERS, APPLY_STEPS, READ_ENTRIES)
+FUNCTIONS = (APPEND_ENTRIES, APPEND_TO_LEDGERS, APPLY_STEPS, READ_ENTRIES)
 
 
 async def ensure_functions(connection: Connection, shown_url: str) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from txnframework.errors import VersionMismatch
+from txnframework.errors import InvalidInput, VersionMismatch
 from txnframework.model import (
     Append,
     Appended,
@@ -15,8 +15,10 @@ from txnframework.model import (
     Expect,
     Expected,
     IndexEntry,
+    Key,
     Position,
     Put,
+    PutSequential,
     Record,
     Step,
 )
@@ -82,6 +84,16 @@ def steps_together(steps: Iterable[GroupableStep], bytes_max: int) -> int:
     return taken
 
 
+def require_storable(step: Step, shown_url: str) -> None:
+    """Raise InvalidInput for a text that PostgreSQL does not store."""
+    for part in (*step.checks, *step.puts, *step.deletes):
+        key = part.prefix if isinstance(part, PutSequential) else part.key
+        indexes = () if isinstance(part, Check | Delete) else part.indexes
+        for text in (key.path, key.partition, *(entry.index for entry in indexes)):
+            if "\0" in text:
+                raise InvalidInput(f"{shown_url} cannot store text with the character NUL, as in {text!r}; remove it")
+
+
 class StepGroup:
     """Steps that are sent as one statement; see ``functions/apply_steps.sql``."""
 
@@ -94,6 +106,7 @@ class StepGroup:
             for part in step.keyed()
         ]
         self._parts.sort()
+        self._sequential = [put for step in steps for put in step.puts if isinstance(put, PutSequential)]
         self._vacant = [(number, one) for number, step in enumerate(steps) for one in step.vacant]
         entries: dict[int, list[Append]] = {}
         for step in steps:
@@ -115,6 +128,9 @@ class StepGroup:
             else:
                 texts += (path, partition, None)
                 contents.append(None)
+        for put in self._sequential:
+            texts += (put.prefix.path, partition_of(put.prefix), encode_indexes(frozenset(put.indexes)))
+            contents.append(bytes(put.value))
         bounds: list[bytes] = []
         for _, one in self._vacant:
             texts.append(one.index)
@@ -146,7 +162,16 @@ class StepGroup:
     def possible_changes(self) -> list[Change]:
         """Return what changes if the steps are made; earlier index entries of their records change, too."""
         written = [part for *_, part in self._parts if not isinstance(part, Check)]
-        return [*self._ledger_changes(), *(_change(part, None) for part in written)]
+        numbered = [
+            RecordChange(f"{put.prefix.path}/", partition_of(put.prefix), frozenset(put.indexes))
+            for put in self._sequential
+        ]
+        return [*self._ledger_changes(), *(change_of(part, None) for part in written), *numbered]
+
+    @property
+    def has_appends(self) -> bool:
+        """Whether the statement may wait for the locks of ledgers."""
+        return bool(self._entries)
 
     def refusing(self, answer: Iterable[Any]) -> set[int]:
         """Return the ids of the managed ledgers that refused their entries."""
@@ -170,32 +195,50 @@ class StepGroup:
             version = versions[at]
             if version is not None and not isinstance(part, Check):
                 written[path, partition] = version
-                changes.append(_change(part, befores[at] if befores else None))
+                changes.append(change_of(part, befores[at] if befores else None))
+        numbers = versions[len(self._parts) :] if self._sequential else ()
+        for put, number in zip(self._sequential, numbers, strict=True):
+            changes.append(RecordChange(_path(put, number), partition_of(put.prefix), frozenset(put.indexes)))
         nexts = dict(zip(self._entries, places or (), strict=True))
-        return [_applied(step, written, nexts) for step in self._steps], changes
+        left = iter(numbers)
+        return [_applied(step, written, left, nexts) for step in self._steps], changes
 
     def _ledger_changes(self) -> list[Change]:
         return [LedgerChange(managed_id) for managed_id in self._entries]
 
 
-def _applied(step: Step, written: dict[RecordId, int], nexts: dict[int, int]) -> Applied:
-    """Return what a step has written; move the next places of its ledgers behind its entries."""
-    puts = [put for put in step.puts if isinstance(put, Put)]
-    records = tuple([Record(put.key, bytes(put.value), written[record_id(put.key)]) for put in puts])
+def _applied(step: Step, written: Mapping[RecordId, int], left: Iterator[int], nexts: dict[int, int]) -> Applied:
+    """
+    Return what a step has written.
+
+    :param left: the numbers of the records whose keys end in them, from those of this step on.
+    :param nexts: for each ledger the place of the next entry, which is moved behind those of this step.
+    """
+    records: list[Record] = []
+    for put in step.puts:
+        if isinstance(put, Put):
+            records.append(Record(put.key, bytes(put.value), written[record_id(put.key)]))
+        else:
+            number = next(left)
+            records.append(Record(Key(_path(put, number), partition_of(put.prefix)), bytes(put.value), number))
     appended: list[tuple[Appended, ...]] = []
     for one in step.appends:
         managed_id, count = ledger_of(one.ledger).id, len(one.entries)
         ledger_id, entry_id = nexts[managed_id] >> PLACE_BITS, nexts[managed_id] & _ENTRY_IDS
         nexts[managed_id] += count
         appended.append(tuple([Appended(Position(ledger_id, number)) for number in range(entry_id, entry_id + count)]))
-    return Applied(records, tuple(appended))
+    return Applied(tuple(records), tuple(appended))
 
 
-def _change(part: Put | Delete, list_before: str | None) -> RecordChange:
+def change_of(part: Put | Delete, list_before: str | None) -> RecordChange:
     """Return the change of a record that was put or deleted, and had these index entries before."""
     before = _NO_ENTRIES if list_before is None else decode_indexes(part.key, list_before)
     after = part.indexes if isinstance(part, Put) else ()
     return RecordChange(part.key.path, partition_of(part.key), before.union(after) if after else before)
+
+
+def _path(put: PutSequential, number: int) -> str:
+    return f"{put.prefix.path}/{number:020d}"
 
 
 def _number(expected: Expected) -> int:

@@ -14,7 +14,7 @@ import pytest
 from txnframework.errors import InvalidInput
 from txnframework.model import EARLIEST, Append, EntryRange, Limit
 from txnframework_sql.postgresql._connection import Connection
-from txnframework_sql.postgresql._schema import APPLY_BATCHES, FUNCTIONS
+from txnframework_sql.postgresql._schema import APPLY_STEPS, FUNCTIONS
 from txnframework_sql.schema import VERSION_TABLE
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     "creating",
     [
         f"CREATE TABLE public.{VERSION_TABLE} (version_num int)",
-        f"CREATE FUNCTION public.{APPLY_BATCHES.name}({', '.join(APPLY_BATCHES.types)}) RETURNS int LANGUAGE sql"
+        f"CREATE FUNCTION public.{APPLY_STEPS.name}({', '.join(APPLY_STEPS.types)}) RETURNS int LANGUAGE sql"
         " AS 'SELECT 1'",
     ],
     ids=["tables", "functions"],

@@ -1,4 +1,4 @@
--- Apply steps on records and ledgers, all of them or none; see _joint_appends.py.
+-- Apply steps on records and ledgers, all of them or none; see _step_calls.py.
 --
 -- The parts are those of one or several steps, of which no two have a part on the same record, except for checks of an
 -- existing one. If a part of any of them is refused, nothing is written, and the answer names every refused part of the
@@ -14,8 +14,9 @@
 -- the writes. An array that a function takes costs some microseconds, also an empty one. So there are few of each.
 --
 -- Arrays have these values for each of these:
---   a record, in the order of the keys: kinds (0 check, 1 put, 3 delete; then the expected version, -1 absent, -2 any),
---     texts (path, partition, and the record's own list of its index entries), contents (one value)
+--   a record, in the order of the keys: kinds (0 check, 1 put, 3 delete; then the expected version, -1 absent, -2 any)
+--   a record, behind them also one whose key ends in its number: texts (path, or the prefix of it; partition, and the
+--     record's own list of its index entries), contents (one value)
 --   an index range that must be vacant: texts, behind those of the records (its index), bounds (start, stop)
 --   a managed ledger, in the order of their ids: ledgers (its id; the number, bytes and messages of its entries)
 --   an entry, in the order of the ledgers: datas, messages_through (from the first entry of its ledger on)
@@ -45,7 +46,7 @@
 --     transaction, or the savepoint in it, that wrote the row.
 --   refused: the places of the records that are not as expected; NULL: none
 --   versions: for each record the version that it got or was deleted with, or that was found; NULL: it is absent
---   befores: for each record the list of index entries that it had; NULL: none had any
+--   befores: for each record with a known key the list of index entries that it had; NULL: none had any
 --   taken: for each range that is not vacant its number, and path, partition and version of a record with an entry in it;
 --     NULL: none
 --   places: for each ledger the place of its first entry; 0: the ledger is gone, sealed or full. NULL: no ledger was
@@ -66,6 +67,7 @@ AS $function$
 DECLARE
     at bigint;
     count integer := cardinality(contents);
+    known integer := cardinality(kinds) / 2;
     kind bigint;
     expected bigint;
     actual bigint;
@@ -75,8 +77,8 @@ DECLARE
     -- The places of the records that were created here, and of the others that are put or deleted.
     made bigint[] := '{}';
     stored bigint[] := '{}';
-    found_path text;
-    found_partition text;
+    path text;
+    partition text;
     own_pause_ms bigint := 0;
     open_id bigint;
     place bigint;
@@ -119,7 +121,7 @@ BEGIN
         ignored := set_config('lock_timeout', lock_wait_ms::text, true);
     END IF;
 
-    FOR at IN 1 .. count LOOP
+    FOR at IN 1 .. known LOOP
         kind := kinds[2 * at - 1];
         expected := kinds[2 * at];
         LOOP
@@ -155,7 +157,7 @@ BEGIN
                 ELSIF kind <> 0 THEN
                     stored := stored || at;
                     IF before IS NOT NULL THEN
-                        befores := coalesce(befores, array_fill(NULL::text, ARRAY[count]));
+                        befores := coalesce(befores, array_fill(NULL::text, ARRAY[known]));
                         befores[at] := before;
                     END IF;
                 END IF;
@@ -179,7 +181,7 @@ BEGIN
                 LIMIT 1;
             CONTINUE WHEN NOT FOUND;
             -- Perhaps it is an entry of a record that was created here.
-            SELECT r.path, r.partition, r.version INTO found_path, found_partition, actual
+            SELECT r.path, r.partition, r.version INTO path, partition, actual
                 FROM schema_of_store.index_entries e
                 JOIN schema_of_store.records r ON r.path = e.path AND r.partition = e.partition
                 WHERE e.index_name = texts[3 * count + at] AND e.key >= bounds[2 * at - 1] AND e.key < bounds[2 * at]
@@ -189,7 +191,7 @@ BEGIN
                     )
                 LIMIT 1;
             IF FOUND THEN
-                taken := taken || ARRAY[at::text, found_path, found_partition, actual::text];
+                taken := taken || ARRAY[at::text, path, partition, actual::text];
                 is_refused := true;
             END IF;
         END LOOP;
@@ -277,6 +279,21 @@ BEGIN
             DELETE FROM schema_of_store.records r WHERE r.path = texts[3 * at - 2] AND r.partition = texts[3 * at - 1];
             versions[at] := NULL;
         END IF;
+    END LOOP;
+    FOR at IN known + 1 .. count LOOP
+        LOOP
+            actual := nextval('schema_of_store.txnframework_numbers');
+            path := texts[3 * at - 2] || '/' || lpad(actual::text, 20, '0');
+            INSERT INTO schema_of_store.records AS r (path, partition, version, indexes, value)
+                VALUES (path, texts[3 * at - 1], actual, texts[3 * at], contents[at])
+                ON CONFLICT DO NOTHING;
+            -- Perhaps a record was written with such a number in its whole key.
+            EXIT WHEN FOUND;
+        END LOOP;
+        INSERT INTO schema_of_store.index_entries (index_name, key, path, partition)
+            SELECT e.pair ->> 0, decode(e.pair ->> 1, 'hex'), path, texts[3 * at - 1]
+            FROM jsonb_array_elements(texts[3 * at]::jsonb) AS e (pair);
+        versions[at] := actual;
     END LOOP;
     FOR at IN 1 .. cardinality(highest) BY 2 LOOP
         -- Usually the number is higher than the stored one, or the stored row, which all ledgers share, is not locked.

@@ -1,4 +1,4 @@
-"""A single put has its own statements, with the same effect as in a group."""
+"""A single put or delete has its own statements, with the same effect as in a group."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from test_index_entries import require_in_step
 
 from txnframework.errors import VersionMismatch
 from txnframework.interfaces import IMetadataStore
-from txnframework.model import Expect, IndexEntry, IndexRange, Key, Put
+from txnframework.model import Expect, Expected, IndexEntry, IndexRange, Key, Put
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -101,5 +101,37 @@ def test_one_writer_at_a_time(stores: Stores) -> None:
             assert record is not None
             assert int(record.value) == clients * times
             assert await require_in_step(stores) == 1
+
+    stores.run(test)
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_every_delete(stores: Stores, is_alone: bool) -> None:
+    """A record is deleted or not as expected, with its index entries, and watches of them are woken."""
+
+    async def delete(store: IMetadataStore, key: Key, expected: Expected) -> int | None:
+        """Return the version that refused the delete; -1: it was not refused."""
+        others = () if is_alone else (store.put(Put(Key("/other"), b"", Expect.ANY)),)
+        found, *_ = await asyncio.gather(store.delete(key, expected), *others, return_exceptions=True)
+        if isinstance(found, VersionMismatch):
+            return found.actual
+        assert found is None
+        return -1
+
+    async def test() -> None:
+        async with stores.metadata() as store, stores.metadata() as other:
+            for number, entries in enumerate(ENTRIES):
+                key = Key(f"/{number}", "p" * (number % 2))
+                version = await store.put(Put(key, b"", Expect.ABSENT, entries))
+                targets = (key, *(IndexRange(one.index, one.key, one.key + b"\0") for one in entries))
+                watches = [await other.watch(target) for target in targets]
+                assert await delete(store, key, version + 10**9) == version
+                assert await delete(store, key, version) == -1
+                assert await store.get(key) is None
+                for watch in watches:
+                    await watch.changed()
+                assert await delete(store, key, version) is None
+                assert await delete(store, key, Expect.ANY) == -1
+            await require_in_step(stores)
 
     stores.run(test)

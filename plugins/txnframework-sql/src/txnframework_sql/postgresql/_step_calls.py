@@ -1,38 +1,53 @@
 """
-Steps with appends to many ledgers: waiting calls share a statement, which is one transaction.
+Steps without an intent: waiting calls share a statement, which is one transaction.
 
-The statement writes all of its calls or nothing. If a part is refused, which is rare, it names every refused step or
-ledger. A refused step answers its call, because no other call of the statement touches its record. Of the calls of a
-ledger that refused, those that cannot be stored are answered. All others are sent again. So each call is all or nothing
-by itself, and no call fails because of another one.
+The statement writes all of its steps or nothing. If a part is refused, which is rare, it names every refused record,
+range or ledger. A refused record answers its call, because no other call of the statement touches the record. Of the
+calls of a ledger that refused, those that cannot be stored are answered. All others are sent again. So each call is all
+or nothing by itself, and no call fails because of another one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Protocol
 
 from txnframework.errors import Conflict, LedgerNotFound, LedgerSealed, OutcomeUnknown, Unavailable
-from txnframework.model import Append, Applied, Step
+from txnframework.model import Append, Applied, Delete, Put, Step
 from txnframework_sql._error_copies import copy_error
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.postgresql._call_groups import CallGroups, LockWaits
 from txnframework_sql.postgresql._connection import Row
 from txnframework_sql.postgresql._executor import PostgresqlExecutor
-from txnframework_sql.postgresql._record_writes import ATTEMPT_LOCK_WAIT_MS, LOCK_WAIT_MS, require_storable
 from txnframework_sql.postgresql._schema import APPLY_STEPS
-from txnframework_sql.postgresql._step_columns import Answer, GroupableStep, StepGroup, steps_together
+from txnframework_sql.postgresql._single_writes import SinglePuts, delete_statement
+from txnframework_sql.postgresql._step_columns import (
+    Answer,
+    GroupableStep,
+    StepGroup,
+    change_of,
+    require_storable,
+    steps_together,
+)
 from txnframework_sql.steps import ledgers
 from txnframework_sql.steps.appends import is_full
 from txnframework_sql.steps.joint_appends import ledger_of
 from txnframework_sql.steps.ledgers import LedgerRef
 from txnframework_sql.steps.statements import Change, Steps
 
-_ATTEMPTS_MAX = 10
+# How long a statement waits for a lock. Afterwards each of its calls gets a statement of its own, which at first waits
+# for a shorter time. So the others do not wait for an application that holds the lock of a record, and neither do the
+# statements behind it.
+_LOCK_WAIT_MS = 250
+_ATTEMPT_LOCK_WAIT_MS = 20
+# How many statements in a row may answer no call, because ledgers were full.
+_IDLE_MAX = 10
 # One statement is executed while the next is prepared. More of them would wait for each other's commits.
 _UNDER_WAY = 2
-# If fewer calls wait, they share one statement.
+# If fewer calls wait, they share one statement. Of more, the server executes one half while this process prepares the
+# other half. In one statement, server and process would always wait for each other.
 _SHARE_MIN = 16
 
 
@@ -49,35 +64,40 @@ class StepOfRows(Protocol):
         """Roll back; may be repeated."""
 
 
-class JointAppends:
-    """The appends of one store that are one step with records."""
+class StepCalls:
+    """
+    The steps of one store.
 
-    def __init__(self, executor: PostgresqlExecutor, options: LedgerOptions) -> None:
+    :param is_of_ledgers: the steps have appends. Their callers are balanced: see ``CallGroups``.
+    """
+
+    def __init__(self, executor: PostgresqlExecutor, options: LedgerOptions, *, is_of_ledgers: bool) -> None:
         self._executor = executor
         self._pool = executor.pool
         self._options = options
         self._limits = (options.ledger_entries_max, options.ledger_bytes_max)
         # No longer than the options allow: it must not be the longer wait of the two.
-        lock_wait_ms = min(LOCK_WAIT_MS, options.lock_timeout_ms)
+        self._lock_wait_ms = min(_LOCK_WAIT_MS, options.lock_timeout_ms)
+        self._single_puts = SinglePuts(self._lock_wait_ms)
         self._calls: CallGroups[GroupableStep, Applied] = CallGroups(
-            partial(self._perform, lock_wait_ms),
-            lock=LockWaits(partial(self._perform, ATTEMPT_LOCK_WAIT_MS), partial(self._perform, 0)),
+            self._perform_first,
+            lock=LockWaits(partial(self._perform, _ATTEMPT_LOCK_WAIT_MS), partial(self._perform, 0)),
             queue_max=options.queue_max,
             group_max=options.group_max,
             under_way_max=_UNDER_WAY,
             share_min=_SHARE_MIN,
             take=lambda calls: steps_together(calls, options.group_bytes_max),
-            is_balanced=True,
+            is_balanced=is_of_ledgers,
             may_be_alone=True,
         )
 
-    async def append(self, step: Step, now_ms: int) -> Applied:
+    async def apply(self, step: Step, now_ms: int = 0) -> Applied:
         """Make a valid step without an intent; see IMetadataStore."""
         self._require_valid(step)
         return await self._calls.submit(GroupableStep.of(step, now_ms))
 
-    async def append_with(self, rows: StepOfRows, step: Step, now_ms: int) -> Applied:
-        """As ``append``, in a transaction of an application, which the caller commits."""
+    async def apply_with(self, rows: StepOfRows, step: Step, now_ms: int) -> Applied:
+        """As ``apply``, in a transaction of an application, which the caller commits."""
         self._require_valid(step)
         group = StepGroup([step])
         # Without a limit of its own: every other holder of one of these locks commits, or is ended by the server.
@@ -96,19 +116,51 @@ class JointAppends:
 
     def _require_valid(self, step: Step) -> None:
         self._executor.require_open()
-        require_storable(step.keyed(), self._executor.shown_url)
+        require_storable(step, self._executor.shown_url)
 
     async def close(self) -> None:
         """Wait for the running calls, which return their results normally; idempotent."""
         await self._calls.close()
 
+    async def _perform_first(self, calls: Sequence[GroupableStep]) -> Sequence[Answer]:
+        if len(calls) == 1 and (applied := await self._apply_single(calls[0].step)) is not None:
+            return [applied]
+        return await self._perform(self._lock_wait_ms, calls)
+
+    async def _apply_single(self, step: Step) -> Applied | None:
+        """Make the step if it is a single simple write whose expectation is met; None: nothing was changed."""
+        if not step.is_of_records or step.checks or len(step.puts) + len(step.deletes) != 1:
+            return None
+        if step.deletes:
+            return await self._delete_single(step.deletes[0])
+        put = step.puts[0]
+        single = self._single_puts.statement(put) if isinstance(put, Put) else None
+        if single is None:
+            return None
+        text, arguments = single.text, single.arguments
+        rows = await self._pool.run(lambda connection: connection.write(text, *arguments))
+        if not rows:
+            return None
+        record, change = self._single_puts.written(single, rows[0][0])
+        self._executor.changed((change,))
+        return Applied((record,))
+
+    async def _delete_single(self, part: Delete) -> Applied | None:
+        single = delete_statement(part, self._lock_wait_ms)
+        if single is None:
+            return None
+        text, arguments = single
+        rows = await self._pool.run(lambda connection: connection.write(text, *arguments))
+        if not rows:
+            return None
+        self._executor.changed((change_of(part, rows[0][0]),))
+        return Applied()
+
     async def _perform(self, lock_wait_ms: int, calls: Sequence[GroupableStep]) -> list[Answer]:
         """Send statements until all calls are answered; only the last one writes."""
         answers: list[Answer | None] = [None] * len(calls)
-        for _ in range(_ATTEMPTS_MAX):
-            left = [number for number, answer in enumerate(answers) if answer is None]
-            if not left:
-                break
+        idle = 0
+        while idle < _IDLE_MAX and (left := [number for number, answer in enumerate(answers) if answer is None]):
             group = StepGroup([calls[number].step for number in left])
             try:
                 row = await self._send(lock_wait_ms, max(calls[number].now_ms for number in left), group)
@@ -121,6 +173,7 @@ class JointAppends:
             self._executor.changed(tuple(changes))
             for number, answer in zip(left, found, strict=True):
                 answers[number] = answer
+            idle = idle + 1 if all(answer is None for answer in found) else 0
             if refusing := group.refusing(row):
                 await self._examine(refusing, [call.step for call in calls], answers)
         unanswered = f"{self._executor.shown_url}: the ledgers of a step are filled by other writers; try again"
@@ -128,7 +181,7 @@ class JointAppends:
 
     async def _send(self, lock_wait_ms: int, now_ms: int, group: StepGroup) -> Row:
         arguments = (None, None, *group.columns(lock_wait_ms, now_ms, self._limits))
-        async with self._pool.append_slots:
+        async with self._pool.append_slots if group.has_appends else nullcontext():
             rows = await self._pool.run(lambda connection: connection.write(APPLY_STEPS.call, *arguments))
         return rows[0]
 
