@@ -28,7 +28,7 @@ class MetadataFamilyInOneMemory(MetadataFamilyInMemory):
 
 
 class TestMetadataJointCommits(JointCommitSuite):
-    """IJointCoordinator, IJointBuffer and IJointPendingAcks of the metadata family."""
+    """IJointCoordinator, IPlannableBuffer and IPendingAckStore of the metadata family."""
 
     harness = MetadataFamilyInOneMemory
 

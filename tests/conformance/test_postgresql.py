@@ -77,7 +77,7 @@ class TestStepsWithRowsInPostgresql(JointRowRules):
 
 
 class TestMetadataJointCommitsInPostgresql(JointCommitSuite):
-    """IJointCoordinator and IJointBuffer of the metadata family."""
+    """IJointCoordinator and IPlannableBuffer of the metadata family."""
 
     harness = MetadataFamilyInOnePostgresql
 

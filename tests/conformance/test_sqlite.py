@@ -70,7 +70,7 @@ class TestStepsWithRowsInSqlite(JointRowRules):
 
 
 class TestMetadataJointCommitsInSqlite(JointCommitSuite):
-    """IJointCoordinator, IJointBuffer and IJointPendingAcks of the metadata family."""
+    """IJointCoordinator, IPlannableBuffer and IPendingAckStore of the metadata family."""
 
     harness = MetadataFamilyInOneSqlite
 

@@ -53,7 +53,7 @@ from txnframework.model import (
     Tail,
     Transaction,
 )
-from txnframework.model.cursor import Cursor, to_record, unite
+from txnframework.model.cursor import BranchAcks, Cursor, CursorMove, to_record, unite
 from txnframework.model.entries import EntryMessage, EntryView, encode_entry
 from txnframework.model.paths import cursor_key
 from txnframework.model.records import encode
@@ -255,6 +255,11 @@ class SharedCursor:
         assert self.cursor is not None
         if self.cursor.family_life < life:
             self.cursor = replace(self.cursor, family=family, family_life=life)
+
+    async def plan(self, incarnation: int, parts: tuple[BranchAcks, ...]) -> CursorMove | None:
+        return None
+
+    async def finish(self, move: CursorMove, written: Record | None) -> None: ...
 
     def seek(self, to: Position) -> None:
         """Move it as a user does: what was gathered before has no effect any more."""

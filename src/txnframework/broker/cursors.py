@@ -13,7 +13,7 @@ from txnframework.broker.cursor_gaps import Gaps
 from txnframework.broker.histories import Histories
 from txnframework.broker.topics.layouts import StoredLayouts
 from txnframework.errors import SubscriptionNotFound
-from txnframework.interfaces import IManagedLedger, IMetadataStore, IPlannedCursor
+from txnframework.interfaces import ICursor, IManagedLedger, IMetadataStore
 from txnframework.model import paths, records
 from txnframework.model.acks import Ack, ProcessedRange
 from txnframework.model.cursor import BranchAcks, Cursor, CursorMove, from_record, moved, to_record, unite
@@ -61,7 +61,7 @@ class OwnWrites:
         return not self._others_wrote and stored is not None and stored in (self._last, self._before)
 
 
-@implementer(IPlannedCursor)
+@implementer(ICursor)
 class StoredCursor:
     """
     The cursor record, and the part of the subscription record that must be written before it.

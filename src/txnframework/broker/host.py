@@ -39,9 +39,9 @@ from txnframework.environment import Environment, SystemEnvironment
 from txnframework.errors import Closed, TransactionDomainMismatch, Unavailable
 from txnframework.interfaces import (
     ICoCommitStore,
-    IJointBuffer,
     IJointCoordinator,
     IObserver,
+    IPlannableBuffer,
     ITransactionCoordinator,
 )
 from txnframework.model.ids import TxnID
@@ -340,7 +340,7 @@ class Host:
                 await coordinator.prepare()
         for segment in segments:
             buffer = (await self.segment(segment)).buffer
-            if IJointBuffer.providedBy(buffer):
+            if IPlannableBuffer.providedBy(buffer):
                 await buffer.tail_seen()
 
     async def _release_segment(self, name: str, upto_ledger_id: int | None) -> None:

@@ -16,7 +16,7 @@ from txnframework.errors import (
     TxnFrameworkError,
     Unavailable,
 )
-from txnframework.interfaces import IDatabaseTransaction, IJointCoordinator, IJointPendingAcks, IObserver
+from txnframework.interfaces import IDatabaseTransaction, IJointCoordinator, IObserver, IPendingAckStore
 from txnframework.model.acks import AckRequest
 from txnframework.model.joint import JointAck, JointCommit, JointTransaction
 from txnframework.model.ledger import Append
@@ -60,7 +60,7 @@ class WaitingTransaction:
     coordinator: IJointCoordinator
     transaction: JointTransaction
     appends: tuple[LedgerAppend, ...]
-    acks: tuple[tuple[IJointPendingAcks, AckRequest], ...]
+    acks: tuple[tuple[IPendingAckStore, AckRequest], ...]
     positions: tuple[tuple[Position, ...], ...] | None = None
 
     @property
@@ -156,7 +156,7 @@ def _observing(observer: IObserver, waiting: WaitingTransaction) -> Iterator[Non
 
 async def _commit(waiting: Sequence[WaitingTransaction], rows: IDatabaseTransaction | None = None) -> None:
     """Plan the moves of all cursors, make the step, and end the plans, whatever came of it."""
-    plans: list[tuple[IJointPendingAcks, JointAck]] = []
+    plans: list[tuple[IPendingAckStore, JointAck]] = []
     cursors: Sequence[Record | None] | None = None
     try:
         # In one order, so that two processes never wait for each other's plans.
@@ -184,7 +184,7 @@ async def _commit(waiting: Sequence[WaitingTransaction], rows: IDatabaseTransact
         _divide(waiting, done.positions)
 
 
-async def _finish(plans: Sequence[tuple[IJointPendingAcks, JointAck]], cursors: Sequence[Record | None] | None) -> None:
+async def _finish(plans: Sequence[tuple[IPendingAckStore, JointAck]], cursors: Sequence[Record | None] | None) -> None:
     """End each plan, also after an error: a plan that is not ended holds up its subscription permanently."""
     failure: BaseException | None = None
     for at, (store, planned) in enumerate(plans):
@@ -201,11 +201,11 @@ async def _finish(plans: Sequence[tuple[IJointPendingAcks, JointAck]], cursors: 
 
 def _by_cursor(
     waiting: Sequence[WaitingTransaction],
-) -> list[tuple[IJointPendingAcks, tuple[AckRequest, ...]]]:
+) -> list[tuple[IPendingAckStore, tuple[AckRequest, ...]]]:
     """Return the acknowledgments of all transactions by their stores, in the order of segments and subscriptions."""
     if len(waiting) == 1:
         return [(store, (request,)) for store, request in waiting[0].acks]
-    found: dict[tuple[str, str], tuple[IJointPendingAcks, list[AckRequest]]] = {}
+    found: dict[tuple[str, str], tuple[IPendingAckStore, list[AckRequest]]] = {}
     for one in waiting:
         for store, request in one.acks:
             found.setdefault((store.segment, store.subscription), (store, []))[1].append(request)

@@ -13,7 +13,9 @@ from txnframework.model.entries import EntryView
 from txnframework.model.ids import Branch
 from txnframework.model.index_keys import prefix_range
 from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION
+from txnframework.model.joint import JointAck
 from txnframework.model.ledger import Append, Appended, LedgerEntry
+from txnframework.model.metadata import Record
 from txnframework.model.names import topic_of
 from txnframework.model.paths import topic_key
 from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
@@ -223,6 +225,13 @@ class NonTransactionalPendingAcks:
             f"transaction {ended.txn_id} cannot be settled at subscription {self.subscription} of {self.segment} here: "
             f"{self._reason}"
         )
+
+    async def plan_joint(self, requests: tuple[AckRequest, ...]) -> JointAck | None:  # noqa: ARG002
+        """Return None: there are no transactions here."""
+        return None
+
+    async def finish_joint(self, planned: JointAck, written: Record | None) -> None:
+        """Do nothing: nothing is planned."""
 
     async def close(self) -> None:
         """Do nothing; there are no resources."""

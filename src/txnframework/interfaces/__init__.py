@@ -26,7 +26,7 @@ from txnframework.interfaces._coordinator import (
 from txnframework.interfaces._copyable import ICopyableLedgerStore, ICopyableMetadataStore
 from txnframework.interfaces._diagnosable import IDiagnosable
 from txnframework.interfaces._dispatcher import IDispatcher, ISingleActiveDispatcher
-from txnframework.interfaces._joint import IJointBuffer, IJointCoordinator, IJointPendingAcks
+from txnframework.interfaces._joint import IJointCoordinator
 from txnframework.interfaces._ledger import (
     IAppendedWatch,
     ILedgerStore,
@@ -42,7 +42,7 @@ from txnframework.interfaces._metadata_store import (
     IWatch,
 )
 from txnframework.interfaces._observer import IObservation, IObserver
-from txnframework.interfaces._pending_ack import ICursor, IPendingAckStore, IPlannedCursor, ISealablePendingAcks
+from txnframework.interfaces._pending_ack import ICursor, IPendingAckStore, ISealablePendingAcks
 from txnframework.interfaces._restorable import IRestorable
 
 __all__ = [
@@ -60,9 +60,7 @@ __all__ = [
     "IDispatcher",
     "IDurableStore",
     "IInPlaceBuffer",
-    "IJointBuffer",
     "IJointCoordinator",
-    "IJointPendingAcks",
     "ILease",
     "ILedgerStore",
     "IManagedLedger",
@@ -73,7 +71,6 @@ __all__ = [
     "IParticipants",
     "IPendingAckStore",
     "IPlannableBuffer",
-    "IPlannedCursor",
     "IRestorable",
     "ISealableBuffer",
     "ISealablePendingAcks",

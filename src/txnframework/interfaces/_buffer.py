@@ -148,7 +148,20 @@ class IAdoptingBuffer(ITransactionBuffer):
 class IPlannableBuffer(IInPlaceBuffer):
     """
     A buffer whose readable messages are all in the segment's own ledger, so that a plan can be read without the buffer.
+
+    An IJointCoordinator of its family may append entries to the ledger, past the buffer. The buffer reads them by the
+    rules for committed transactions without operations.
     """
+
+    async def tail_seen() -> Position:
+        """
+        Return a position of the ledger's end that was seen before, without I/O.
+
+        Entries of a later step are behind it.
+        """
+
+    async def appended_jointly(last: Position) -> None:
+        """Note that a step has appended entries up to ``last``; readers that wait in ``advanced`` wake."""
 
     async def plan(after: Position, upto: Position) -> ReadPlan:
         """

@@ -1,18 +1,13 @@
-"""The roles of transactions that are one step of a database: IJointCoordinator, IJointBuffer, IJointPendingAcks."""
+"""IJointCoordinator: transactions that one step of a store decides."""
 
 from __future__ import annotations
 
 from zope.interface import Attribute
 
-from txnframework.interfaces._buffer import IInPlaceBuffer
 from txnframework.interfaces._co_commit import IDatabaseTransaction
 from txnframework.interfaces._coordinator import ITransactionCoordinator
-from txnframework.interfaces._pending_ack import IPendingAckStore
-from txnframework.model.acks import AckRequest
 from txnframework.model.ids import TxnID
-from txnframework.model.joint import JointAck, JointCommit, JointCommitted
-from txnframework.model.metadata import Record
-from txnframework.model.positions import Position
+from txnframework.model.joint import JointCommit, JointCommitted
 from txnframework.model.transactions import End, Transaction
 
 
@@ -23,7 +18,7 @@ class IJointCoordinator(ITransactionCoordinator):
     A transaction in one step, if ``has_one_database``, whose operations are all known in advance:
 
     1. ``reserve_id``, because its entries contain its id,
-    2. ``plan_joint`` for each subscription on a segment, in the order of their names,
+    2. ``IPendingAckStore.plan_joint`` for each subscription on a segment, in the order of their names,
     3. ``commit_jointly``, perhaps in a database transaction that was joined before,
     4. ``finish_joint`` for each plan, whatever came of the step.
 
@@ -75,7 +70,7 @@ class IJointCoordinator(ITransactionCoordinator):
         Write committed transactions with their entries and the moves of cursors, all or nothing, and durably.
 
         Several transactions may share a step. The entries go to ledgers of the coordinator's ledger store, past the
-        buffers of their segments, which must be IJointBuffers of its family.
+        buffers of their segments, which must be IPlannableBuffers of its family.
 
         No process ever sees one of the transactions open, and nothing of them is left to be settled. For ``describe``,
         readers, snapshots and copies each is a committed transaction like any other one, without participants. A cursor
@@ -128,44 +123,4 @@ class IJointCoordinator(ITransactionCoordinator):
         :raises Unavailable: the header could not be read or put; nothing was committed.
         :raises OutcomeUnknown: the reply of the COMMIT was lost, and the store cannot be reached. ``end`` with ABORT
             resolves this later.
-        """
-
-
-class IJointBuffer(IInPlaceBuffer):
-    """
-    A buffer to whose ledger an IJointCoordinator of its family may append entries, past the buffer.
-
-    The buffer reads such an entry by the rules for committed transactions without operations.
-    """
-
-    async def tail_seen() -> Position:
-        """
-        Return a position of the ledger's end that was seen before, without I/O.
-
-        Entries of a later step are behind it.
-        """
-
-    async def appended_jointly(last: Position) -> None:
-        """Note that a step has appended entries up to ``last``; readers that wait in ``advanced`` wake."""
-
-
-class IJointPendingAcks(IPendingAckStore):
-    """A store whose acknowledgments may take effect in the step that commits their transaction."""
-
-    async def plan_joint(requests: tuple[AckRequest, ...]) -> JointAck | None:
-        """
-        Return individual acknowledgments, each of another branch, as a part of a step; nothing is written.
-
-        None: plan fewer of them, or call ``add`` for each instead. This is so if a message is acknowledged already, or
-        by two of them, which ``add`` reports. Plans for one subscription on a segment
-        follow one another: this waits until the plan before it is finished. A caller that makes several plans makes
-        them in the order of (segment, subscription), so that two callers never wait for each other.
-        """
-
-    async def finish_joint(planned: JointAck, written: Record | None) -> None:
-        """
-        End a plan. ``written``: the cursor's record; None if the step wrote nothing, or it is not known what.
-
-        To be called once for each plan, also after a failure. With a record, the transactions are committed, and the
-        messages are finished.
         """

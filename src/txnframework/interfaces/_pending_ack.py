@@ -6,6 +6,7 @@ from zope.interface import Attribute, Interface
 
 from txnframework.model.acks import Ack, AckRequest, PendingAcks, ProcessedRange
 from txnframework.model.cursor import BranchAcks, Cursor, CursorMove
+from txnframework.model.joint import JointAck
 from txnframework.model.metadata import Record
 from txnframework.model.transactions import Transaction
 
@@ -43,18 +44,12 @@ class ICursor(Interface):
         Idempotent; after a failure or OutcomeUnknown repeat it.
         """
 
-
-class IPlannedCursor(ICursor):
-    """
-    A cursor that can move in the same step of the store as the commit of a transaction.
-
-    How it is used: 1. ``plan``, 2. one step with ``CursorMove.put`` and everything that commits the transaction, 3.
-    ``finish`` once, whatever came of the step. Without a plan the caller commits first, and calls ``apply`` later.
-    """
-
     async def plan(incarnation: int, parts: tuple[BranchAcks, ...]) -> CursorMove | None:
         """
         Return the compare-and-set that unites the acknowledgments of branches with the cursor; nothing is written.
+
+        One step makes ``CursorMove.put`` and everything that commits the transaction; then ``finish`` follows once,
+        whatever came of the step. Without a plan the caller commits first, and calls ``apply`` later.
 
         None if the cursor is not known well enough, if it has another incarnation or was deleted, or while another plan
         is not finished. The put is refused by the store if the cursor has changed since it was read.
@@ -114,6 +109,25 @@ class IPendingAckStore(Interface):
         Make an outcome take effect here: the cursor first, *then* forget the operations.
 
         Idempotent; repeat it after a failure.
+        """
+
+    async def plan_joint(requests: tuple[AckRequest, ...]) -> JointAck | None:
+        """
+        Return individual acknowledgments, each of another branch, as a part of a step; nothing is written.
+
+        None: plan fewer of them, or call ``add`` for each instead. This is so if a message is acknowledged already, or
+        by two of them, which ``add`` reports; or if acknowledgments of this store are never part of a step. Plans for
+        one subscription on a segment follow one another: this waits until the plan before it is finished. A caller that
+        makes several plans makes them in the order of (segment, subscription), so that two callers never wait for each
+        other.
+        """
+
+    async def finish_joint(planned: JointAck, written: Record | None) -> None:
+        """
+        End a plan. ``written``: the cursor's record; None if the step wrote nothing, or it is not known what.
+
+        To be called once for each plan, also after a failure. With a record, the transactions are committed, and the
+        messages are finished.
         """
 
     async def close() -> None:

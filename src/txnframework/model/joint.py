@@ -13,7 +13,7 @@ from txnframework.model.steps import LedgerAppend
 
 class JointAck(msgspec.Struct, frozen=True, gc=False):
     """
-    Acknowledgments of one subscription on one segment, as a part of the step; see ``IJointPendingAcks``.
+    Acknowledgments of one subscription on one segment, as a part of the step; see ``IPendingAckStore``.
 
     ``move``: the planned move of the cursor. ``vacant``: where no acknowledgment of another transaction may be stored.
     """

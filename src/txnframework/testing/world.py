@@ -19,7 +19,6 @@ from txnframework.interfaces import (
     IMetadataStore,
     IParticipants,
     IPendingAckStore,
-    IPlannedCursor,
     ITransactionBuffer,
     ITransactionCoordinator,
 )
@@ -92,6 +91,13 @@ class SuiteCursor:
         record = await self._store.get(self._key)
         await self._write(record, Cursor(_cursor_of(record).incarnation + 1, to))
 
+    async def plan(self, incarnation: int, parts: tuple[BranchAcks, ...]) -> CursorMove | None:  # noqa: ARG002
+        """Return None: each move is a write of its own."""
+        return None
+
+    async def finish(self, move: CursorMove, written: Record | None) -> None:
+        """Note nothing: each call reads the record."""
+
     async def _write(self, record: Record | None, cursor: Cursor) -> None:
         await self._store.put(self._put(record, cursor))
 
@@ -100,7 +106,6 @@ class SuiteCursor:
         return Put(self._key, encode(to_record(cursor)), expected)
 
 
-@implementer(IPlannedCursor)
 class PlannedSuiteCursor(SuiteCursor):
     """A cursor that can move in the step of a transaction; a plan starts from the record as it is now."""
 
@@ -112,9 +117,6 @@ class PlannedSuiteCursor(SuiteCursor):
         if before.incarnation != incarnation or after == before:
             return None
         return CursorMove(self._put(record, after), incarnation, parts, before)
-
-    async def finish(self, move: CursorMove, written: Record | None) -> None:
-        """Note nothing: each plan reads the record."""
 
 
 def _cursor_of(record: Record | None) -> Cursor:

@@ -9,7 +9,7 @@ from txnframework.client._joint.refusals import REFUSALS, StepsNeeded
 from txnframework.client._messages import Message, by_segment
 from txnframework.client._planned import PlannedAck
 from txnframework.client._subscription.acknowledgments import ConsumerAcks
-from txnframework.interfaces import IJointPendingAcks
+from txnframework.interfaces import IPendingAckStore
 from txnframework.model.acks import AckRequest
 from txnframework.model.ids import Branch
 
@@ -21,10 +21,8 @@ class SegmentAcks:
         self, consumer: ConsumerAcks, attached: Attachment, sized: tuple[SizedPosition, ...], request: AckRequest
     ) -> None:
         pending_acks = attached.pending_acks
-        if not IJointPendingAcks.providedBy(pending_acks):
-            raise StepsNeeded
         self.name: tuple[str, str] = (pending_acks.segment, pending_acks.subscription)
-        self.stored: tuple[IJointPendingAcks, AckRequest] = (pending_acks, request)
+        self.stored: tuple[IPendingAckStore, AckRequest] = (pending_acks, request)
         """The store that plans them, and what it plans."""
         self._consumer = consumer
         self._attached = attached

@@ -14,7 +14,7 @@ from txnframework.client._messages import MessageID
 from txnframework.client._planned import PlannedSend, by_producer
 from txnframework.client._sends.batches import OutgoingMessage, SendCall, take_batch
 from txnframework.errors import NotFound
-from txnframework.interfaces import IJointBuffer
+from txnframework.interfaces import IPlannableBuffer
 from txnframework.model.entries import encode_entry
 from txnframework.model.ids import Branch
 from txnframework.model.ledger import Append
@@ -33,7 +33,7 @@ class _SegmentAppends:
     ``before``: a position before all of them.
     """
 
-    buffer: IJointBuffer
+    buffer: IPlannableBuffer
     reference: object
     before: Position
     entries: list[Append]
@@ -119,7 +119,7 @@ class JointAppends:
             return known
         opened = await self._host.segments.segment(name)
         ledger, buffer = opened.ledger, opened.buffer
-        if not opened.is_of(life) or not IJointBuffer.providedBy(buffer):
+        if not opened.is_of(life) or not IPlannableBuffer.providedBy(buffer):
             raise StepsNeeded
         found = self._segments[name] = _SegmentAppends(buffer, ledger.reference, await buffer.tail_seen(), [], [])
         return found

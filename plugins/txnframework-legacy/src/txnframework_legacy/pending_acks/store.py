@@ -26,6 +26,8 @@ from txnframework.model.cursor import Cursor
 from txnframework.model.ids import LOG_FAMILY
 from txnframework.model.index_keys import prefix_range
 from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION
+from txnframework.model.joint import JointAck
+from txnframework.model.metadata import Record
 from txnframework.plugin import SubscriptionContext, foreign_data, options_as
 from txnframework_legacy.admission import FamilyRegistration
 from txnframework_legacy.buffer.sealed_topic import has_migrated
@@ -158,6 +160,13 @@ class LogPendingAcks:
             return
         if await self._settlement.settle(log, ended.txn_id, ended) and log.records >= self._records_max(log):
             await log.shrink(self._records_max(log))
+
+    async def plan_joint(self, requests: tuple[AckRequest, ...]) -> JointAck | None:  # noqa: ARG002
+        """Return None: an acknowledgment is an entry of the log, and never part of a step."""
+        return None
+
+    async def finish_joint(self, planned: JointAck, written: Record | None) -> None:
+        """Do nothing: nothing is planned."""
 
     async def seal(self, family: str, life: int) -> PendingAcks:
         """

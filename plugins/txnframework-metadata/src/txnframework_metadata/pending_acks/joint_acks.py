@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from txnframework.interfaces import IPlannedCursor
+from txnframework.interfaces import ICursor
 from txnframework.model import index_keys
 from txnframework.model.ack_overlap import AckContext, judge
 from txnframework.model.acks import AckRequest
@@ -24,7 +24,7 @@ class JointAcks:
     the same messages, and needs no reading.
     """
 
-    def __init__(self, cursor: IPlannedCursor) -> None:
+    def __init__(self, cursor: ICursor) -> None:
         self._cursor = cursor
         self._turn = asyncio.Lock()
         self._vacant: IndexRange = index_keys.prefix_range(
@@ -32,7 +32,7 @@ class JointAcks:
         )
 
     async def plan(self, requests: Sequence[AckRequest]) -> JointAck | None:
-        """Return the plan of requests, or None; see ``IJointPendingAcks.plan_joint``."""
+        """Return the plan of requests, or None; see ``IPendingAckStore.plan_joint``."""
         incarnations = {one.incarnation for one in requests}
         if len(incarnations) > 1 or not all(map(_is_individual, requests)):
             return None

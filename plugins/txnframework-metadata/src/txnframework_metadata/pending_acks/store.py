@@ -16,7 +16,7 @@ from txnframework.errors import (
     TransactionConflict,
     Unavailable,
 )
-from txnframework.interfaces import IJointPendingAcks, IPlannedCursor, ISealablePendingAcks
+from txnframework.interfaces import ISealablePendingAcks
 from txnframework.model.ack_overlap import Verdict
 from txnframework.model.acks import Ack, AckRequest, PendingAck, PendingAcks
 from txnframework.model.ids import Branch, TxnID
@@ -39,7 +39,7 @@ from txnframework_metadata.records.shared_operations import operations_shared_by
 from txnframework_metadata.records.views import StoredOperation, processed_document, processed_of
 
 
-@implementer(ISealablePendingAcks, IJointPendingAcks)
+@implementer(ISealablePendingAcks)
 class MetadataPendingAcks:
     """
     Stores acknowledgments as operation records, and finds conflicts by *put, then look*.
@@ -60,9 +60,8 @@ class MetadataPendingAcks:
         rules = ack_group_rules(self._options.acks_per_record_max)
         self._groups: CallGroups[AckRequest] = CallGroups(self._record, rules)
         self._operations = operations_shared_by(context.coordinator, context.store, self._options.page_records)
-        cursor = IPlannedCursor(context.cursor, None)
-        self._place = None if cursor is None else AckSettler(cursor, self._confirmed.forget)
-        self._joint = None if cursor is None else JointAcks(cursor)
+        self._place = AckSettler(context.cursor, self._confirmed.forget)
+        self._joint = JointAcks(context.cursor)
         self._header: Header | None = None
         self._closed = False
 
@@ -107,11 +106,10 @@ class MetadataPendingAcks:
         self._require_open()
         for request in requests:
             require_family(request.branch.txn_id, self.segment)
-        return None if self._joint is None else await self._joint.plan(requests)
+        return await self._joint.plan(requests)
 
     async def finish_joint(self, planned: JointAck, written: Record | None) -> None:
         """End a plan."""
-        assert self._joint is not None, "it made the plan"
         await self._joint.finish(planned, written)
 
     async def seal(self, family: str, life: int) -> PendingAcks:
@@ -209,8 +207,7 @@ class MetadataPendingAcks:
         """Remember a record of which everything is confirmed."""
         document = operation.document
         self._confirmed.note(operation, may_grow=isinstance(document, AckOperation) and document.processed is None)
-        if self._place is not None:
-            self._operations.own.note(operation, self._place)
+        self._operations.own.note(operation, self._place)
 
     def _drafts(self, requests: Sequence[AckRequest]) -> list[Draft]:
         """Return the records of a group: cumulative and individual acks apart, a bounded number in each record."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from txnframework.interfaces import IMetadataStore, IPlannedCursor
+from txnframework.interfaces import ICursor, IMetadataStore
 from txnframework.model.ids import TxnID
 from txnframework.model.records import AckOperation
 from txnframework.model.steps import Reach
@@ -23,7 +23,7 @@ Forget = Callable[[Iterable[StoredOperation]], None]
 class AckSettler:
     """A subscription on a segment: its cursor, and how to forget operations that were settled."""
 
-    cursor: IPlannedCursor
+    cursor: ICursor
     forget: Forget
 
 

@@ -34,7 +34,7 @@ class CoordinatorSuite(
 
 class JointCommitSuite(JointAckRules, JointRowCommitRules, JointCommitRules):
     """
-    The rules of a family whose transactions may be one step: IJointCoordinator, IJointBuffer and IJointPendingAcks.
+    The rules of a family whose transactions may be one step: IJointCoordinator, IPlannableBuffer and IPendingAckStore.
 
     The harness opens stores in ``one_database``.
     """

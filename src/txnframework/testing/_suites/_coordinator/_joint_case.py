@@ -10,7 +10,6 @@ from txnframework.errors import (
 from txnframework.interfaces import (
     IDatabaseTransaction,
     IJointCoordinator,
-    IJointPendingAcks,
     IMetadataStore,
 )
 from txnframework.model import Ack, AckRequest, Append, Branch, Position, TxnID
@@ -77,11 +76,6 @@ def joint_of(world: World) -> IJointCoordinator:
     return IJointCoordinator(world.coordinator)
 
 
-def joint_acks_of(world: World) -> IJointPendingAcks:
-    """Return the pending acknowledgments of a process."""
-    return IJointPendingAcks(world.acks)
-
-
 def only_cursor(cursors: tuple[Record, ...] | None) -> Record:
     """Return the one record that a step wrote."""
     assert cursors is not None, "the reply was not lost"
@@ -120,7 +114,7 @@ async def plan_ack(world: World, at: Position) -> JointAck | None:
     """Plan the acknowledgment of an entry in a new transaction."""
     branch = Branch(await joint_of(world).reserve_id())
     request = AckRequest(branch, (Ack(at),), (await world.cursor.load()).incarnation)
-    return await joint_acks_of(world).plan_joint((request,))
+    return await world.acks.plan_joint((request,))
 
 
 async def planned_ack(world: World, at: Position) -> tuple[TxnID, JointAck]:

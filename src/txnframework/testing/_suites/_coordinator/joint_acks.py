@@ -1,4 +1,4 @@
-"""Rules of IJointPendingAcks: acknowledgments that take effect in the step of their transaction."""
+"""Rules of IPendingAckStore: acknowledgments that take effect in the step of their transaction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from txnframework.testing._suites._coordinator._case import committed_entry, is_
 from txnframework.testing._suites._coordinator._joint_case import (
     OneStepRules,
     acknowledge_in_steps,
-    joint_acks_of,
     joint_of,
     only_cursor,
     plan_ack,
@@ -42,7 +41,7 @@ class JointAckRules(OneStepRules):
             written = world.connection.writes
             done = await joint_of(world).commit_jointly(request_of(world, txn, b"out", acks=(planned,)))
             assert world.connection.writes == written + 1
-            await joint_acks_of(world).finish_joint(planned, only_cursor(done.cursors))
+            await world.acks.finish_joint(planned, only_cursor(done.cursors))
             assert await is_acknowledged(world, at)
             assert await is_acknowledged(other, at)
             with pytest.raises(TransactionConflict):
@@ -59,7 +58,7 @@ class JointAckRules(OneStepRules):
             assert await plan_ack(world, at) is None
             await other.cursor.seek(EARLIEST)
             request = AckRequest(Branch(await joint_of(world).reserve_id()), (Ack(at),), incarnation=1)
-            assert await joint_acks_of(world).plan_joint((request,)) is None
+            assert await world.acks.plan_joint((request,)) is None
 
     async def test_an_acknowledgment_that_another_transaction_holds(self) -> None:
         """While another transaction holds an acknowledgment, the step is refused; later it is not."""
@@ -72,7 +71,7 @@ class JointAckRules(OneStepRules):
             await other.coordinator.settle(txn)
             joint, planned = await planned_ack(world, at)
             done = await joint_of(world).commit_jointly(request_of(world, joint, acks=(planned,)))
-            await joint_acks_of(world).finish_joint(planned, only_cursor(done.cursors))
+            await world.acks.finish_joint(planned, only_cursor(done.cursors))
             assert await is_acknowledged(other, at)
             assert not await is_acknowledged(other, free)
 
@@ -89,7 +88,7 @@ class JointAckRules(OneStepRules):
                     await other.coordinator.settle(txn)
                 with pytest.raises(VersionMismatch):
                     await joint_of(world).commit_jointly(request_of(world, joint, b"x", acks=(planned,)))
-                await joint_acks_of(world).finish_joint(planned, None)
+                await world.acks.finish_joint(planned, None)
                 await self.nothing_of(other, joint)
                 if not ends:
                     await abort(other, txn)
@@ -114,7 +113,7 @@ class JointAckRules(OneStepRules):
                             made = True
                         except VersionMismatch:
                             made = False
-                        await joint_acks_of(world).finish_joint(planned, only_cursor(done.cursors) if made else None)
+                        await world.acks.finish_joint(planned, only_cursor(done.cursors) if made else None)
                     other.connection.restore()
                     (outcome,) = await asyncio.gather(task, return_exceptions=True)
                 if outcome is None:
@@ -131,13 +130,13 @@ class JointAckRules(OneStepRules):
         async with self.data.open() as world, self.data.open() as other:
             messages = [await committed_entry(other) for _ in range(3)]
             txns = [await joint_of(world).reserve_id() for _ in messages]
-            planned = await joint_acks_of(world).plan_joint(await _requests(world, txns, messages))
+            planned = await world.acks.plan_joint(await _requests(world, txns, messages))
             assert planned is not None
             assert [branch.txn_id for branch, _ in planned.move.parts] == txns
             written = world.connection.writes
             done = await joint_of(world).commit_jointly(several(world, txns, planned))
             assert world.connection.writes == written + 1
-            await joint_acks_of(world).finish_joint(planned, only_cursor(done.cursors))
+            await world.acks.finish_joint(planned, only_cursor(done.cursors))
             assert [await is_acknowledged(other, at) for at in messages] == [True] * 3
             assert [await state_in(other, txn) for txn in txns] == [State.COMMITTED] * 3
             assert (await read_texts(other))[-3:] == [b"0", b"1", b"2"]
@@ -147,23 +146,23 @@ class JointAckRules(OneStepRules):
         async with self.data.open() as world, self.data.open() as other:
             messages = [await committed_entry(other) for _ in range(3)]
             txns = [await joint_of(world).reserve_id() for _ in messages]
-            planned = await joint_acks_of(world).plan_joint(await _requests(world, txns, messages))
+            planned = await world.acks.plan_joint(await _requests(world, txns, messages))
             assert planned is not None
             taken = await begin(other)
             await acknowledge_in_steps(other, taken, messages[1])
             with pytest.raises(VersionMismatch):
                 await joint_of(world).commit_jointly(several(world, txns, planned))
-            await joint_acks_of(world).finish_joint(planned, None)
+            await world.acks.finish_joint(planned, None)
             for txn in txns:
                 await self.nothing_of(other, txn)
             await commit(other, taken)
             await other.coordinator.settle(taken)
             requests = await _requests(world, txns, messages)
-            assert await joint_acks_of(world).plan_joint(requests) is None
-            planned = await joint_acks_of(world).plan_joint((requests[0], requests[2]))
+            assert await world.acks.plan_joint(requests) is None
+            planned = await world.acks.plan_joint((requests[0], requests[2]))
             assert planned is not None
             done = await joint_of(world).commit_jointly(several(world, [txns[0], txns[2]], planned))
-            await joint_acks_of(world).finish_joint(planned, only_cursor(done.cursors))
+            await world.acks.finish_joint(planned, only_cursor(done.cursors))
             assert [await is_acknowledged(other, at) for at in messages] == [True] * 3
 
     async def test_two_transactions_with_one_message(self) -> None:
@@ -171,7 +170,7 @@ class JointAckRules(OneStepRules):
         async with self.data.open() as world:
             at = await committed_entry(world)
             txns = [await joint_of(world).reserve_id() for _ in range(2)]
-            assert await joint_acks_of(world).plan_joint(await _requests(world, txns, [at, at])) is None
+            assert await world.acks.plan_joint(await _requests(world, txns, [at, at])) is None
 
     async def test_plans_follow_one_another(self) -> None:
         """A second plan of a subscription waits until the first is finished, and then expects the moved cursor."""
@@ -182,11 +181,11 @@ class JointAckRules(OneStepRules):
             await self.data.settle()
             assert not waiting.done()
             done = await joint_of(world).commit_jointly(request_of(world, joint, acks=(planned,)))
-            await joint_acks_of(world).finish_joint(planned, only_cursor(done.cursors))
+            await world.acks.finish_joint(planned, only_cursor(done.cursors))
             later = await waiting
             assert later is not None
             done = await joint_of(world).commit_jointly(request_of(world, txn_of(later), acks=(later,)))
-            await joint_acks_of(world).finish_joint(later, only_cursor(done.cursors))
+            await world.acks.finish_joint(later, only_cursor(done.cursors))
             assert await is_acknowledged(world, first)
             assert await is_acknowledged(world, second)
 
@@ -195,11 +194,11 @@ class JointAckRules(OneStepRules):
         async with self.data.open() as world:
             at = await committed_entry(world)
             _, planned = await planned_ack(world, at)
-            await joint_acks_of(world).finish_joint(planned, None)
+            await world.acks.finish_joint(planned, None)
             assert not await is_acknowledged(world, at)
             joint, planned = await planned_ack(world, at)
             done = await joint_of(world).commit_jointly(request_of(world, joint, acks=(planned,)))
-            await joint_acks_of(world).finish_joint(planned, only_cursor(done.cursors))
+            await world.acks.finish_joint(planned, only_cursor(done.cursors))
             assert await is_acknowledged(world, at)
 
     async def _refused(self, world: World, at: Position) -> None:
@@ -207,7 +206,7 @@ class JointAckRules(OneStepRules):
         joint, planned = await planned_ack(world, at)
         with pytest.raises(VersionMismatch):
             await joint_of(world).commit_jointly(request_of(world, joint, b"x", acks=(planned,)))
-        await joint_acks_of(world).finish_joint(planned, None)
+        await world.acks.finish_joint(planned, None)
         await self.nothing_of(world, joint)
 
 

@@ -1,4 +1,4 @@
-"""Rules of IJointCoordinator and IJointBuffer: transactions that are one step of a database."""
+"""Rules of IJointCoordinator and IPlannableBuffer: transactions that are one step of a database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from txnframework.errors import (
     VersionMismatch,
 )
 from txnframework.interfaces import (
-    IJointBuffer,
+    IPlannableBuffer,
 )
 from txnframework.model import Append, Branch, State
 from txnframework.model.entries import EntryMessage, encode_entry
@@ -85,14 +85,14 @@ class JointCommitRules(OneStepRules):
             await run_ready()
             done = await commit_texts(world, b"x")
             assert done.positions is not None
-            await IJointBuffer(world.buffer).appended_jointly(done.positions[0][-1])
+            await IPlannableBuffer(world.buffer).appended_jointly(done.positions[0][-1])
             await self.data.settle()
             assert await asyncio.gather(*waiting) == [done.positions[0][-1]] * 2
 
     async def test_entries_are_behind_what_was_seen(self) -> None:
         """``tail_seen`` is before the entries of later steps, and names the last entry after ``appended_jointly``."""
         async with self.data.open() as world, self.data.open() as other:
-            buffer = IJointBuffer(world.buffer)
+            buffer = IPlannableBuffer(world.buffer)
             await commit_texts(other, b"earlier")
             before = await buffer.tail_seen()
             done = await commit_texts(world, b"x")

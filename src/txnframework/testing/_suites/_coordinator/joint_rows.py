@@ -24,7 +24,6 @@ from txnframework.testing._suites._coordinator._case import state_in
 from txnframework.testing._suites._coordinator._joint_case import (
     OneStepRules,
     commit_texts,
-    joint_acks_of,
     planned_ack,
     read_texts,
     request_of,
@@ -71,7 +70,7 @@ class JointRowCommitRules(OneStepRules):
                 except InvalidTransactionState:
                     assert fate == "request lost"
                 finally:
-                    await joint_acks_of(world).finish_joint(planned, None)
+                    await world.acks.finish_joint(planned, None)
                 assert await state_in(other, txn_of(planned)) is (
                     State.ABORTED if fate == "request lost" else State.COMMITTED
                 )
