@@ -84,7 +84,7 @@ class Step(msgspec.Struct, frozen=True, gc=False):
 
     def keyed(self) -> tuple[Check | Put | Delete, ...]:
         """Return the parts whose keys are known before the step."""
-        return (*self.checks, *(put for put in self.puts if isinstance(put, Put)), *self.deletes)
+        return (*self.checks, *[put for put in self.puts if isinstance(put, Put)], *self.deletes)
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):
@@ -112,16 +112,21 @@ def require_valid(step: Step, reach: Reach) -> None:
         return
     if reach is not Reach.DATABASE:
         raise ValueError("a step of this store has no appends and no vacant ranges")
-    if not all(one.entries for one in step.appends):
-        raise ValueError("an append of a step has at least one entry")
-    if any(one.intent is not None for one in step.appends):
+    has_intent = has_sequence = False
+    for one in step.appends:
+        if not one.entries:
+            raise ValueError("an append of a step has at least one entry")
+        has_intent = has_intent or one.intent is not None
+        for entry in one.entries:
+            has_sequence = has_sequence or entry.sequence is not None
+    if has_intent:
         if (len(step.appends), len(step.checks), len(keyed), len(step.puts), len(step.vacant)) != (1, 1, 1, 0, 0):
             raise ValueError("a step with an intent has one append and one check, and nothing else")
-    elif any(isinstance(put, PutSequential) for put in step.puts):
+    elif len(keyed) < len(step.checks) + len(step.puts) + len(step.deletes):
         raise ValueError("a step with appends or vacant ranges has no PutSequential")
-    elif any(entry.sequence is not None for one in step.appends for entry in one.entries):
+    elif has_sequence:
         raise ValueError("a sequence needs an intent, or an append outside steps")
-    if len({one.ledger for one in step.appends}) < len(step.appends):
+    if len(step.appends) > 1 and len({one.ledger for one in step.appends}) < len(step.appends):
         raise ValueError("a step has the entries of one ledger in one place")
 
 

@@ -40,7 +40,7 @@ from txnframework_sql._watch import Watch, Watches
 from txnframework_sql.sqlite import Kind, SqliteConnection
 from txnframework_sql.steps import appends, ledgers, reads, retention, store_copy
 from txnframework_sql.steps.identities import known_ledger_identity, ledger_identity, take_ledger_identity
-from txnframework_sql.steps.joint_appends import LedgerReference
+from txnframework_sql.steps.ledger_references import LedgerReference
 from txnframework_sql.steps.ledgers import LedgerRef
 from txnframework_sql.steps.statements import LedgerChange, Steps
 

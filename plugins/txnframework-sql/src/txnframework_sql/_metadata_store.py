@@ -50,8 +50,8 @@ from txnframework_sql._options import (
 from txnframework_sql._watch import Watches
 from txnframework_sql.sqlite import Kind, SqliteConnection
 from txnframework_sql.steps.identities import identity, take_identity
-from txnframework_sql.steps.joint_appends import operations_of, require_located
 from txnframework_sql.steps.leases import Clock, end_lease
+from txnframework_sql.steps.ledger_references import operations_of, require_located
 from txnframework_sql.steps.records import scan_indexed
 from txnframework_sql.steps.statements import new_number, skip_numbers
 from txnframework_sql.steps.store_copy import scan_lines

@@ -27,7 +27,7 @@ from txnframework_sql.application._postgresql_statements import IS_JOINED, MARK
 from txnframework_sql.application._postgresql_store import FAILED_TRANSACTION, NOT_THERE, JoinedStore, failed
 from txnframework_sql.postgresql._connection import SCHEMA
 from txnframework_sql.postgresql._schema import APPLY_STEPS
-from txnframework_sql.steps.joint_appends import deciding_put
+from txnframework_sql.steps.ledger_references import deciding_put
 from txnframework_sql.steps.shared_reads import record_id
 from txnframework_sql.steps.statements import Change, partition_of
 

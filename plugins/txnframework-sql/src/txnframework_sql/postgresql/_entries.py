@@ -27,7 +27,7 @@ from txnframework_sql.postgresql._executor import PostgresqlExecutor
 from txnframework_sql.postgresql._schema import READ_ENTRIES
 from txnframework_sql.postgresql._step_calls import StepCalls
 from txnframework_sql.schema import entry_id_of, ledger_id_of
-from txnframework_sql.steps.joint_appends import ledger_of
+from txnframework_sql.steps.ledger_references import ledger_of
 from txnframework_sql.steps.ledgers import LedgerRef
 
 _TAIL = f"""

@@ -33,7 +33,7 @@ from txnframework_sql.postgresql._step_columns import (
 )
 from txnframework_sql.steps import ledgers
 from txnframework_sql.steps.appends import is_full
-from txnframework_sql.steps.joint_appends import ledger_of
+from txnframework_sql.steps.ledger_references import ledger_of
 from txnframework_sql.steps.ledgers import LedgerRef
 from txnframework_sql.steps.statements import Change, Steps
 

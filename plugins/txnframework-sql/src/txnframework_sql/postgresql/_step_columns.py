@@ -23,9 +23,10 @@ from txnframework.model import (
     Step,
 )
 from txnframework_sql.schema import PLACE_BITS
-from txnframework_sql.steps.joint_appends import holds_one, ledger_of
+from txnframework_sql.steps.ledger_references import ledger_of
 from txnframework_sql.steps.records import decode_indexes, encode_indexes
 from txnframework_sql.steps.shared_reads import RecordId, record_id
+from txnframework_sql.steps.shared_steps import holds_one
 from txnframework_sql.steps.statements import Change, LedgerChange, RecordChange, key_of, partition_of
 
 Answer = Applied | Exception

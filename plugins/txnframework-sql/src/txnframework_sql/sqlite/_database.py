@@ -16,7 +16,7 @@ from txnframework.model.diagnoses import Diagnosis
 from txnframework_sql._database import Joins, Records
 from txnframework_sql._error_copies import copy_error
 from txnframework_sql._leases import LeaseSession
-from txnframework_sql._options import DatabaseOptions, LedgerOptions, MetadataOptions
+from txnframework_sql._options import DatabaseOptions, LedgerOptions, MetadataOptions, ledger_options_of
 from txnframework_sql._watch import Watches
 from txnframework_sql.application._sqlite import SqliteJoins
 from txnframework_sql.sqlite._connection import SqliteConnection
@@ -30,15 +30,15 @@ from txnframework_sql.sqlite._schema import ensure_current
 from txnframework_sql.sqlite._thread import DatabaseThread
 from txnframework_sql.steps import records
 from txnframework_sql.steps.leases import Clock, clock_of
-from txnframework_sql.steps.shared_writes import apply_all
 from txnframework_sql.steps.statements import Observer
 
 
 class SqliteRecords:
     """Operations on records; the writes of one turn of the event loop share their steps."""
 
-    def __init__(self, executor: SharingExecutor) -> None:
+    def __init__(self, executor: SharingExecutor, options: MetadataOptions) -> None:
         self._executor = executor
+        self._entries = SqliteEntries(executor, ledger_options_of(options))
 
     async def get(self, key: Key) -> Record | None:
         """Return the record, or None."""
@@ -54,7 +54,7 @@ class SqliteRecords:
 
     async def apply(self, step: Step) -> tuple[Record, ...]:
         """Make a step of records."""
-        return await self._executor.share(apply_all, step, is_write=True)
+        return (await self._entries.apply(step, 0)).records
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""
@@ -248,9 +248,9 @@ class SqliteDatabase:
         self._thread.repeat(write)
         return lambda: self._thread.drop(write)
 
-    def records(self, _: MetadataOptions) -> Records:
+    def records(self, options: MetadataOptions) -> Records:
         """Return the operations on records, performed as steps."""
-        return SqliteRecords(self)
+        return SqliteRecords(self, options)
 
     def clock(self, environment: Environment) -> Clock:
         """Return the clock of the machine, which all users of the file share."""

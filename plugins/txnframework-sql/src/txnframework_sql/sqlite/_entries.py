@@ -18,9 +18,10 @@ from txnframework.model import (
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.sqlite._jobs import SharedWork
 from txnframework_sql.steps import reads
-from txnframework_sql.steps.joint_appends import JointCall, append_all_jointly, deciding_put, ledger_of
+from txnframework_sql.steps.ledger_references import deciding_put, ledger_of
 from txnframework_sql.steps.ledgers import LedgerRef, tails_of
-from txnframework_sql.steps.shared_appends import LedgerAppend, append_calls
+from txnframework_sql.steps.shared_appends import LedgerCall, append_calls
+from txnframework_sql.steps.shared_steps import StepCall, apply_steps
 from txnframework_sql.steps.statements import Executor, Steps
 
 C = TypeVar("C")
@@ -45,19 +46,19 @@ class SqliteEntries:
         self, managed: LedgerRef, entries: tuple[Append, ...], ledger_id: int | None, now_ms: int
     ) -> tuple[Appended, ...]:
         """Append durably, in order, adjacent, to ledger ``ledger_id`` only."""
-        call = LedgerAppend(managed, entries, ledger_id, now_ms)
+        call = LedgerCall(managed, entries, ledger_id, now_ms)
         return await self._executor.share(self._append_calls, call, is_write=True)
 
     async def apply(self, step: Step, now_ms: int, transaction: Any = None) -> Applied:
-        """Make a step with appends or vacant ranges; see ``_database.Entries``."""
+        """Make a step; see ``_database.Entries``."""
         if transaction is not None:
-            work = append_all_jointly((JointCall(step, now_ms),), self._options)
+            work = apply_steps((StepCall(step, now_ms),), self._options)
             done = await transaction.step(work, deciding_put(step).key)
         elif step.intent is None:
-            done = await self._executor.share(self._append_all_jointly, JointCall(step, now_ms), is_write=True)
+            done = await self._executor.share(self._apply_steps, StepCall(step, now_ms), is_write=True)
         else:
             (append,) = step.appends
-            call = LedgerAppend(ledger_of(append.ledger), append.entries, None, now_ms, step)
+            call = LedgerCall(ledger_of(append.ledger), append.entries, None, now_ms, step)
             done = await self._executor.share(self._append_calls, call, is_write=True)
         applied: Applied = done
         return applied
@@ -73,8 +74,8 @@ class SqliteEntries:
     async def close(self) -> None:
         """Return immediately: the executor waits for its own running operations."""
 
-    def _append_calls(self, calls: Sequence[LedgerAppend]) -> Steps[Sequence[Any]]:
+    def _append_calls(self, calls: Sequence[LedgerCall]) -> Steps[Sequence[Any]]:
         return append_calls(calls, self._options)
 
-    def _append_all_jointly(self, calls: Sequence[JointCall]) -> Steps[Sequence[Any]]:
-        return append_all_jointly(calls, self._options)
+    def _apply_steps(self, calls: Sequence[StepCall]) -> Steps[Sequence[Any]]:
+        return apply_steps(calls, self._options)

@@ -79,8 +79,8 @@ _NO_HEAD: _Head = (None, frozenset())
 _HEADS_ALONE_MAX = 3
 
 
-def apply_batch(step: Step) -> Steps[tuple[Record, ...]]:
-    """Apply every step of a batch; raise VersionMismatch before the first change."""
+def apply_alone(step: Step) -> Steps[tuple[Record, ...]]:
+    """Apply every part of a step of records; raise VersionMismatch before the first change."""
     heads: dict[Key, _Head] = {}
     for part in (*step.checks, *step.puts):
         if not isinstance(part, PutSequential):

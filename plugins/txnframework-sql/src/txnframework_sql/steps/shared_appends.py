@@ -41,7 +41,7 @@ from txnframework_sql.steps.shared_reads import (
 from txnframework_sql.steps.statements import LedgerChange, Steps, changed
 
 
-class LedgerAppend(NamedTuple):
+class LedgerCall(NamedTuple):
     """
     One call of ``append`` of a managed ledger, or a step with an intent.
 
@@ -58,7 +58,7 @@ class LedgerAppend(NamedTuple):
 Answer = tuple[Appended, ...] | Applied | Exception
 
 
-def append_calls(calls: Sequence[LedgerAppend], options: LedgerOptions) -> Steps[list[Answer]]:
+def append_calls(calls: Sequence[LedgerCall], options: LedgerOptions) -> Steps[list[Answer]]:
     """
     Perform each call by itself, one after the other; return its result, or the error that refuses it.
 
@@ -175,7 +175,7 @@ class GrowingEnd:
         return Tail(last, self._end.ledger_id, self._end.is_sealed)
 
     def decide(
-        self, call: LedgerAppend, options: LedgerOptions, growth: Growth
+        self, call: LedgerCall, options: LedgerOptions, growth: Growth
     ) -> tuple[Appended, ...] | LedgerSealed | LedgerClosed | None:
         """Add a call to ``growth``, or return why it is refused; None: only ``append`` can perform it."""
         ledger_id = self._end.ledger_id
