@@ -187,12 +187,18 @@ def test_upgrade_from_0001(url: str) -> None:
     before = asyncio.run(make(url))
     with sqlite3.connect(path_of(url)) as connection:
         connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0001'")
+        connection.execute("DROP TABLE highest_txn_numbers")
+        connection.execute("CREATE TABLE highest_txn_numbers (coordinator INTEGER PRIMARY KEY, number TEXT NOT NULL)")
+        connection.execute(f"INSERT INTO highest_txn_numbers VALUES (7, '{41:028x}')")
     connection.close()
     with pytest.raises(InvalidInput, match="txnframework sql upgrade"):
         asyncio.run(make(url))
     result = CliRunner().invoke(sql, ["upgrade", "--url", url], catch_exceptions=False)
     assert f"schema {REVISION} now, 0001 before" in result.output
     assert asyncio.run(make(url)) == before
+    with sqlite3.connect(path_of(url)) as connection:
+        assert connection.execute("SELECT * FROM highest_txn_numbers").fetchall() == [(7, f"{41:028x}", 0)]
+    connection.close()
 
 
 def test_an_upgrade_can_be_seen_before(url: str) -> None:
@@ -209,7 +215,7 @@ def test_an_upgrade_can_be_seen_before(url: str) -> None:
     assert "CREATE TABLE records" in shown
     before = run("upgrade", "--dry-run")
     assert before["statements"] in shown
-    assert [one["revision"] for one in before["changes"]] == ["0001", REVISION]
+    assert [one["revision"] for one in before["changes"]] == ["0001", "0002", REVISION]
     assert (before["schema"], before["upgraded"]) == ("none", False)
     assert not path_of(url).exists()
     assert run("upgrade")["upgraded"]

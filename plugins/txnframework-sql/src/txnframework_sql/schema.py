@@ -8,7 +8,7 @@ from sqlalchemy.dialects import postgresql
 VERSION_TABLE = "txnframework_schema"
 """The table in which Alembic stores the revision; its presence marks a database of this framework."""
 
-REVISION = "0002"
+REVISION = "0003"
 """The revision that this release reads and writes."""
 
 # SQLite uses a primary key as the row id only if it is declared INTEGER; in other databases INTEGER is too short.
@@ -170,8 +170,15 @@ highest_txn_numbers = Table(
     metadata,
     Column("coordinator", Integer, primary_key=True, autoincrement=False),
     Column("number", _Text, nullable=False),
+    Column("managed_id", _Number, primary_key=True, autoincrement=False),
 )
-"""``number``: 28 hex digits, because it has more bits than the integers of a database."""
+"""
+The highest transaction number of each coordinator: the highest of its rows.
+
+``number``: 28 hex digits, because it has more bits than the integers of a database. ``managed_id``: in PostgreSQL, a
+managed ledger that is locked before its row is raised, so that no other writers wait for each other; 0: no ledger in
+particular, as in SQLite, which has one writer, and for what was deleted or copied.
+"""
 
 PLACE_BITS = 32
 

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
-LATER = "0003"
+LATER = "0004"
 LATER_REVISION = '''
 """A column with a default, some rows, and a percent sign."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0003"
-down_revision = "0002"
+revision = "0004"
+down_revision = "0003"
 
 
 def upgrade() -> None:
@@ -201,6 +201,8 @@ OLD_FUNCTION = "txnframework_append_entries_0123456789ab"
 AS_OF_0001 = f"""
 DELETE FROM store WHERE name = 'channel';
 UPDATE {VERSION_TABLE} SET version_num = '0001';
+ALTER TABLE highest_txn_numbers DROP COLUMN managed_id, ADD PRIMARY KEY (coordinator);
+INSERT INTO highest_txn_numbers (coordinator, number) VALUES (7, '{41:028x}');
 CREATE FUNCTION {OLD_FUNCTION}(a bigint) RETURNS bigint LANGUAGE sql AS 'SELECT 1';
 CREATE FUNCTION {OLD_FUNCTION}_of_others(a bigint) RETURNS bigint LANGUAGE sql AS 'SELECT 1';
 """
@@ -227,6 +229,8 @@ def test_upgrade_from_0001(stores: Stores) -> None:
             assert await store.get(Key("/kept")) is not None
         assert await ask(stores, functions) == 1
         assert await ask(stores, "SELECT length(value) FROM store WHERE name = 'channel'") == 32
+        async with stores.ledgers() as store:
+            assert await store.highest_txn_numbers() == {7: 41}
 
     before = stores.run(age)
     assert said(stores, "upgrade") == f"schema {REVISION} now, 0001 before"

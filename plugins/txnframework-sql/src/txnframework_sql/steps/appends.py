@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import bindparam, case, delete, func, insert, select, update
+from sqlalchemy import and_, bindparam, case, delete, func, insert, select, update
 
 from txnframework.errors import LedgerClosed, LedgerSealed
 from txnframework.model import (
@@ -78,14 +78,14 @@ _GROW = (
     .values({name: bindparam(name) for name in ("entries", "bytes", "messages", "appended_ms")})
 )
 _HIGHEST = highest_txn_numbers.c
-_OF_COORDINATOR = _HIGHEST.coordinator == bindparam("of_coordinator")
+_OF_COORDINATOR = and_(_HIGHEST.coordinator == bindparam("of_coordinator"), _HIGHEST.managed_id == 0)
 _KNOWN = select(_HIGHEST.number).where(_OF_COORDINATOR)
 _RAISE = (
     update(highest_txn_numbers)
     .where(_OF_COORDINATOR, _HIGHEST.number < bindparam("higher"))
     .values(number=bindparam("higher"))
 )
-_NOTE_FIRST = insert(highest_txn_numbers).values(coordinator=bindparam("coordinator"), number=bindparam("number"))
+_NOTE_FIRST = insert(highest_txn_numbers).values({column.name: bindparam(column.name) for column in _HIGHEST})
 
 # Old copies of a producer are searched once per this many of its sequences.
 _FORGET_EVERY = 64
@@ -349,16 +349,15 @@ def _note_transactions(branches: Iterable[Branch]) -> Steps[None]:
         txn_id = branch.txn_id
         highest[txn_id.coordinator] = max(txn_id.number, highest.get(txn_id.coordinator, 0))
     for coordinator, number in sorted(highest.items()):
-        yield from raise_transaction_number(coordinator, number)
+        yield from raise_transaction_number(coordinator, f"{number:028x}")
 
 
-def raise_transaction_number(coordinator: int, number: int) -> Steps[None]:
-    """Store a transaction number, unless a higher one of the coordinator is stored."""
-    digits = f"{number:028x}"
+def raise_transaction_number(coordinator: int, digits: str) -> Steps[None]:
+    """Store a transaction number, unless a higher one of the coordinator is stored; of no ledger in particular."""
     if (yield from write(_RAISE, of_coordinator=coordinator, higher=digits)):
         return
     if (yield from row(_KNOWN, of_coordinator=coordinator)) is None:
-        yield from write(_NOTE_FIRST, coordinator=coordinator, number=digits)
+        yield from write(_NOTE_FIRST, coordinator=coordinator, number=digits, managed_id=0)
 
 
 def newest_copy(managed_id: int, producer: str) -> Steps[tuple[int, int]]:

@@ -94,7 +94,9 @@ _NAMES = (
     .order_by(_MANAGED.name)
     .limit(bindparam("items"))
 )
-_HIGHEST = select(highest_txn_numbers.c.coordinator, highest_txn_numbers.c.number)
+_HIGHEST = select(highest_txn_numbers.c.coordinator, func.max(highest_txn_numbers.c.number)).group_by(
+    highest_txn_numbers.c.coordinator
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from sqlalchemy import bindparam, delete, func, select, tuple_, update
 
 from txnframework.model import Branch, Position, TxnID
-from txnframework_sql.schema import entries, ledger_segments, managed_ledgers, place_of, producer_copies
+from txnframework_sql.schema import (
+    entries,
+    highest_txn_numbers,
+    ledger_segments,
+    managed_ledgers,
+    place_of,
+    producer_copies,
+)
+from txnframework_sql.steps.appends import raise_transaction_number
 from txnframework_sql.steps.ledgers import LedgerRef, end_of, locked_end_of
 from txnframework_sql.steps.statements import LedgerChange, Steps, changed, row, rows, write
 
@@ -44,6 +52,12 @@ _REMOVE = delete(entries).where(entries.c.place >= bindparam("first"), entries.c
 
 _DELETED = select(_MANAGED.id).where(_MANAGED.name.is_(None)).limit(1).with_for_update()
 _FORGET_MANAGED = delete(managed_ledgers).where(_MANAGED.id == bindparam("of_managed_id"))
+_NUMBERS = (
+    select(highest_txn_numbers.c.coordinator, highest_txn_numbers.c.number)
+    .where(highest_txn_numbers.c.managed_id == bindparam("of_managed_id"))
+    .order_by(highest_txn_numbers.c.coordinator)
+)
+_FORGET_NUMBERS = delete(highest_txn_numbers).where(highest_txn_numbers.c.managed_id == bindparam("of_managed_id"))
 _FIRST_PRODUCERS = (
     select(_COPY.producer, func.max(_COPY.appended_ms))
     .where(_COPY.managed_id == bindparam("of_managed_id"), _COPY.producer > bindparam("after"))
@@ -198,6 +212,10 @@ def remove_deleted() -> Steps[bool]:
     if producer is not None:
         yield from _remove_copies(managed_id, producer[0])
     else:
+        # Transaction numbers are never used again, also not those that only this ledger had.
+        for coordinator, digits in (yield from rows(_NUMBERS, of_managed_id=managed_id)):
+            yield from raise_transaction_number(coordinator, digits)
+        yield from write(_FORGET_NUMBERS, of_managed_id=managed_id)
         yield from write(_FORGET_MANAGED, of_managed_id=managed_id)
     return True
 

@@ -256,7 +256,7 @@ def skip_ids(ledger_id: int, txn_numbers: dict[int, int]) -> Steps[None]:
     _require_storable(ledger_id)
     yield from write(_SKIP_IDS, higher=ledger_id)
     for coordinator, number in sorted(txn_numbers.items()):
-        yield from raise_transaction_number(coordinator, number)
+        yield from raise_transaction_number(coordinator, f"{number:028x}")
 
 
 def import_ledger(name: str, shape: LedgerShape) -> Steps[Position]:

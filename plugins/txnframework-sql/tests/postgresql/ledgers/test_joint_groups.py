@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from txnframework.errors import LedgerNotFound, LedgerSealed, OutcomeUnknown, VersionMismatch
-from txnframework.interfaces import ILedgerStore, IManagedLedger, IMetadataStore
+from txnframework.interfaces import ICoCommitStore, ILedgerStore, IManagedLedger, IMetadataStore
 from txnframework.model import (
     EARLIEST,
     Append,
@@ -273,5 +273,33 @@ def test_a_cut_connection(ledgers: Ledgers) -> None:
                 assert page.records == ()
                 await asyncio.gather(*calls())
                 assert [len(await both.entries(at)) for at in range(2)] == [len(before[0]) + 1, len(before[1]) + 2]
+
+    ledgers.run(test)
+
+
+def test_rows_on_other_ledgers_do_not_wait(ledgers: Ledgers) -> None:
+    """
+    Two connections of an application append to two ledgers, in transactions of one coordinator, before one commits.
+
+    The highest number of the coordinator is that of both, whichever commits first, also after a ledger is deleted.
+    """
+
+    async def test() -> None:
+        async with opened(ledgers, 2) as both, ledgers.session() as one, ledgers.session() as other:
+            await asyncio.gather(both.append(1, 0), both.append(2, 1))
+            records = ICoCommitStore(both.records)
+            joined = [await records.join(connection) for connection in (one, other)]
+            for at, transaction in enumerate(joined):
+                number = 10 + at
+                append = LedgerAppend(both.ledgers[at].reference, (Append(b"", 1, Branch(TxnID(1, number), 0)),))
+                async with asyncio.timeout(60):  # it would wait for the other one's COMMIT
+                    await records.apply(Step(puts=(header(number),), appends=(append,)), transaction)
+            await joined[1].commit()
+            assert await both.store.highest_txn_numbers() == {1: 11}
+            await joined[0].commit()
+            assert await both.store.highest_txn_numbers() == {1: 11}
+            await both.store.delete("ledger-1", None)
+            assert await both.store.highest_txn_numbers() == {1: 11}
+            assert [len(await both.entries(0))] == [2]
 
     ledgers.run(test)

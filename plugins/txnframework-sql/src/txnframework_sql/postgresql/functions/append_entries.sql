@@ -132,14 +132,16 @@ BEGIN
         END LOOP;
     END IF;
 
-    -- Read first: usually the number is stored already, and the row, which all ledgers share, need not be locked.
-    INSERT INTO schema_of_store.highest_txn_numbers AS highest (coordinator, number)
-        SELECT t.coordinator, max(t.number) FROM unnest(number_ends, coordinators, numbers) AS t (at, coordinator, number)
+    -- Read first: usually the number is stored already.
+    INSERT INTO schema_of_store.highest_txn_numbers AS highest (coordinator, managed_id, number)
+        SELECT t.coordinator, of_managed_id, max(t.number)
+        FROM unnest(number_ends, coordinators, numbers) AS t (at, coordinator, number)
         WHERE t.at <= size AND NOT EXISTS (
-            SELECT FROM schema_of_store.highest_txn_numbers h WHERE h.coordinator = t.coordinator AND h.number >= t.number
+            SELECT FROM schema_of_store.highest_txn_numbers h
+            WHERE h.coordinator = t.coordinator AND h.managed_id = of_managed_id AND h.number >= t.number
         )
-        GROUP BY t.coordinator ORDER BY t.coordinator
-        ON CONFLICT (coordinator) DO UPDATE SET number = excluded.number WHERE excluded.number > highest.number;
+        GROUP BY t.coordinator
+        ON CONFLICT (coordinator, managed_id) DO UPDATE SET number = excluded.number WHERE excluded.number > highest.number;
 
     IF is_full THEN
         -- In the same commit, so that a reader of the full ledger's last entry finds the next ledger open.

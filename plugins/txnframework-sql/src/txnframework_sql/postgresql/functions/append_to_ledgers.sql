@@ -156,18 +156,18 @@ BEGIN
         END LOOP;
     END IF;
 
-    -- Read first: usually the number is stored already, and the row, which all ledgers share, need not be locked.
-    INSERT INTO schema_of_store.highest_txn_numbers AS highest (coordinator, number)
-        SELECT t.coordinator, t.number FROM (
-            SELECT n.coordinator, max(n.number) FROM unnest(number_ledgers, coordinators, numbers)
-                AS n (ledger, coordinator, number)
-            WHERE opens[n.ledger] > 0 GROUP BY n.coordinator
-        ) AS t (coordinator, number)
+    -- Read first: usually the number is stored already.
+    INSERT INTO schema_of_store.highest_txn_numbers AS highest (coordinator, managed_id, number)
+        SELECT t.coordinator, t.managed_id, t.number FROM (
+            SELECT n.coordinator, managed_ids[n.ledger], max(n.number)
+            FROM unnest(number_ledgers, coordinators, numbers) AS n (ledger, coordinator, number)
+            WHERE opens[n.ledger] > 0 GROUP BY n.coordinator, managed_ids[n.ledger]
+        ) AS t (coordinator, managed_id, number)
         WHERE NOT EXISTS (
-            SELECT FROM schema_of_store.highest_txn_numbers h WHERE h.coordinator = t.coordinator AND h.number >= t.number
+            SELECT FROM schema_of_store.highest_txn_numbers h
+            WHERE h.coordinator = t.coordinator AND h.managed_id = t.managed_id AND h.number >= t.number
         )
-        ORDER BY t.coordinator
-        ON CONFLICT (coordinator) DO UPDATE SET number = excluded.number WHERE excluded.number > highest.number;
+        ON CONFLICT (coordinator, managed_id) DO UPDATE SET number = excluded.number WHERE excluded.number > highest.number;
 
     IF cardinality(intents) > 0 THEN
         SELECT array_agg(n.number ORDER BY n.at),

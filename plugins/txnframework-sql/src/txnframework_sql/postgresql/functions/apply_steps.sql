@@ -296,13 +296,14 @@ BEGIN
         versions[at] := actual;
     END LOOP;
     FOR at IN 1 .. cardinality(highest) BY 2 LOOP
-        -- Usually the number is higher than the stored one, or the stored row, which all ledgers share, is not locked.
+        -- Any ledger of the step may keep them. Until the COMMIT nothing else waits for this row, as it is locked with the
+        -- ledger.
         UPDATE schema_of_store.highest_txn_numbers h SET number = highest[at + 1]
-            WHERE h.coordinator = highest[at]::bigint AND h.number < highest[at + 1];
+            WHERE h.coordinator = highest[at]::bigint AND h.managed_id = ledgers[1] AND h.number < highest[at + 1];
         IF NOT FOUND THEN
-            INSERT INTO schema_of_store.highest_txn_numbers AS h (coordinator, number)
-                VALUES (highest[at]::bigint, highest[at + 1])
-                ON CONFLICT (coordinator) DO UPDATE SET number = excluded.number WHERE excluded.number > h.number;
+            INSERT INTO schema_of_store.highest_txn_numbers AS h (coordinator, managed_id, number)
+                VALUES (highest[at]::bigint, ledgers[1], highest[at + 1])
+                ON CONFLICT (coordinator, managed_id) DO UPDATE SET number = excluded.number WHERE excluded.number > h.number;
         END IF;
     END LOOP;
     RETURN NEXT;
