@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -68,12 +68,12 @@ class LagsOnDelete(Records):
         super().__init__()
         self._late: list[Key] = []
 
-    def apply(self, step: Step) -> tuple[Record, ...]:
+    def apply(self, step: Step, versions: Sequence[int] | None = None) -> tuple[Record, ...]:
         late, self._late = self._late, [delete.key for delete in step.deletes]
         changes: list[Change] = []
         for key in late:
             self._remove(record_id(key), changes)
-        written = super().apply(replace(step, deletes=()))
+        written = super().apply(replace(step, deletes=()), versions)
         self.watches.notify(Change(*record_id(key), frozenset()) for key in self._late)
         return written
 
@@ -84,9 +84,9 @@ class LagsOnDelete(Records):
 class CutsLongKeys(Records):
     """Loses the last character of a path that is longer than 1,000."""
 
-    def apply(self, step: Step) -> tuple[Record, ...]:
+    def apply(self, step: Step, versions: Sequence[int] | None = None) -> tuple[Record, ...]:
         cut = tuple(replace(put, key=_cut(put.key)) if isinstance(put, Put) else put for put in step.puts)
-        return super().apply(replace(step, puts=cut))
+        return super().apply(replace(step, puts=cut), versions)
 
     def get(self, key: Key) -> Record | None:
         return super().get(_cut(key))
@@ -241,8 +241,8 @@ class WakesForEver(MemoryMetadataStore):
 class GivesEveryVersionOne(Records):
     """Counts no versions."""
 
-    def _put(self, put: Any, changes: list[Change]) -> Record:
-        record = super()._put(put, changes)
+    def _put(self, put: Any, changes: list[Change], version: int) -> Record:
+        record = super()._put(put, changes, version)
         place = record_id(record.key)
         self._stored[place] = dataclasses.replace(self._stored[place], record=replace(record, version=1))
         return self._stored[place].record

@@ -22,7 +22,7 @@ class IDatabaseTransaction(Interface):
     store_waits: str | None = Attribute(
         "Why every write of the store would wait for the end of this transaction, as a sentence that says in which"
         " order to write; None: it would not. Read before each send and acknowledgment, so it takes no call of the"
-        " store. SQLite tries the lock of the file, once, for a transaction that was open before it was joined."
+        " store. A store with one writer may try its lock, once, for a transaction that was open before it was joined."
     )
 
     async def commit() -> None:

@@ -7,8 +7,8 @@ from itertools import chain, cycle, permutations
 
 import pytest
 
-from txnframework.errors import LedgerSealed, OutcomeUnknown, VersionMismatch
-from txnframework.interfaces import IManagedLedger
+from txnframework.errors import LedgerSealed, OutcomeUnknown, Unavailable, VersionMismatch
+from txnframework.interfaces import IManagedLedger, IMetadataStore
 from txnframework.model import (
     Append,
     Applied,
@@ -152,12 +152,7 @@ class JointAppendRules(JointRules):
                     await asyncio.sleep(0)
                 step.cancel()
                 await asyncio.gather(step, return_exceptions=True)
-                try:
-                    # From here on, a step that is still on its way can no longer be applied.
-                    await opened.records.put(Put(header, b"aborted", Expect.ABSENT))
-                    applied = False
-                except VersionMismatch:
-                    applied = True
+                applied = not await _is_fenced(opened.records, header)
                 for ledger in opened.ledgers:
                     assert (entry.data in await read_all(ledger)) == applied
 
@@ -203,6 +198,19 @@ class JointAppendRules(JointRules):
             if steps == WORKERS * STEPS:
                 break
         return missing
+
+
+async def _is_fenced(records: IMetadataStore, header: Key) -> bool:
+    """Put the header of a step in the place of the step; return False if the step has put it."""
+    while True:
+        try:
+            # From here on, a step that is still on its way can no longer be applied.
+            await records.put(Put(header, b"aborted", Expect.ABSENT))
+        except Unavailable:
+            continue  # a store may have to wait until the cancelled step has ended
+        except VersionMismatch:
+            return False
+        return True
 
 
 async def _steps(opened: LedgersAndRecords, worker: int) -> list[Applied]:
