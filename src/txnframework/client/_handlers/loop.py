@@ -25,7 +25,7 @@ from txnframework.runtime.tasks import first_completed, start_task
 _LOG = logging.getLogger("txnframework.client.handlers")
 
 _FINISHING_MAX = 16
-"""The most jobs whose handler has returned and whose results are not stored yet, beside the running handlers."""
+"""No handler begins while so many jobs, or more, have results that are not stored yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,8 +172,8 @@ class HandlerRuns(ABC, Generic[T_co]):
             Default: ``Client.transaction()`` of the domain of the consumer's topics.
         :param transactional: False: there is no transaction, a second argument is None, and the message is acknowledged
             after the handler. A handler may then see a message again that it has handled.
-        :param concurrency: how many handlers run at a time; default: 1. What up to 16 further ones have returned may
-            still have to be committed, unless the order of the messages is kept.
+        :param concurrency: how many handlers run at a time; default: 1. The results of earlier ones may still have to
+            be committed, except those of messages of the same segment or key whose order is kept.
         :param retries_max: how often the same messages are tried again after temporary errors; default: 5.
         :param redelivery_delay_ms_max: the longest delay before a redelivery; default: 60,000. The first delay is
             ``subscriptions.redelivery_delay_ms``.

@@ -42,6 +42,9 @@ from txnframework.testing.harness import Colocated, Disconnecting
 WORKERS = 5
 STEPS = 20
 
+NEVER = Key("/txn-op/joint/2", "joint")
+"""A record that does not exist, and that a step requires not to."""
+
 
 class JointAppendRules(JointRules):
     """A store that appends to many ledgers and writes records in one step."""
@@ -64,7 +67,7 @@ class JointAppendRules(JointRules):
                 Step(
                     checks=(Check(CURSOR, opened.cursor),),
                     puts=(Put(HEADER, b"committed", Expect.ABSENT, (TAKEN,)),),
-                    deletes=(Delete(OLD, Expect.ANY),),
+                    deletes=(Delete(OLD, Expect.ANY), Delete(NEVER, Expect.ABSENT)),
                 ),
             )
             done = await opened.make(request)
@@ -79,6 +82,7 @@ class JointAppendRules(JointRules):
             assert done.records == (await opened.records.get(HEADER),)
             assert (await opened.records.scan_index(ACKS, 10)).records == done.records
             assert await opened.records.get(OLD) is None
+            assert await opened.records.get(NEVER) is None
 
     @requires(Colocated)
     async def test_entries_alone_and_records_alone(self) -> None:
