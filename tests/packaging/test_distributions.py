@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -97,6 +99,50 @@ def test_distributions_are_installed_in_versions_that_fit(folder: Path) -> None:
     for requirement in requirements_of(project_of(folder)):
         if requirement.name.startswith("txnframework"):
             assert {str(one) for one in requirement.specifier} == bounds, requirement
+
+
+def test_each_plugin_for_users_has_an_extra() -> None:
+    """``txnframework[NAME]`` installs txnframework-NAME, and ``all`` names every extra but that for tests."""
+    extras = CORE["project"]["optional-dependencies"]
+    with_each = {"txnframework-dispatchers", "txnframework-metadata", "txnframework-sidecar"}  # parts of other extras
+    for name in {folder.name for folder in PLUGINS} - {"txnframework-example"} - with_each:
+        brought = {Requirement(one).name for one in extras[name.removeprefix("txnframework-")]}
+        assert name in brought
+    everything = [Requirement(one) for one in extras["all"]]
+    assert set().union(*(one.extras for one in everything)) == set(extras) - {"all", "sql", "testing"}
+    assert {Requirement(one).name for extra in extras.values() for one in extra} >= with_each
+
+
+def test_one_command_sets_all_versions(tmp_path: Path) -> None:
+    """``.ci/set-version`` changes each distribution, what they require of each other, and what plugin authors copy."""
+    files = [
+        *ROOT.glob("pyproject.toml"),
+        *ROOT.glob("plugins/*/pyproject.toml"),
+        *(ROOT / "src" / "txnframework").glob("__init__.py"),
+        *(ROOT / "src" / "txnframework" / "plugin").glob("__init__.py"),
+        ROOT / "src" / "txnframework" / "cli" / "plugin_template" / "pyproject.toml",
+        ROOT / "docs" / "plugin-authors" / "writing.md",
+        ROOT / ".ci" / "set-version",
+    ]
+    for file in files:
+        copy = tmp_path / file.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, copy)
+    assert (
+        "not a version"
+        in subprocess.run(
+            [tmp_path / ".ci" / "set-version", "next"], capture_output=True, text=True, check=False
+        ).stdout
+    )
+    subprocess.run([tmp_path / ".ci" / "set-version", "0.17.2"], check=True)
+    for folder in (tmp_path, *tmp_path.glob("plugins/*")):
+        project = project_of(folder)
+        assert project["version"] == "0.17.2"
+        for requirement in requirements_of(project):
+            if requirement.name.startswith("txnframework"):
+                assert {str(one) for one in requirement.specifier} == {">=0.17.0", "<0.18"}, requirement
+    for file in files[:-1]:
+        assert "0.17." in (tmp_path / file.relative_to(ROOT)).read_text(encoding="utf-8"), file
 
 
 def test_the_lock_has_a_version_of_each_dependency() -> None:

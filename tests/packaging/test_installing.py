@@ -1,9 +1,14 @@
-"""Every distribution builds, installs alone, is found by its entry point and has a bill of materials (SBOM)."""
+"""
+Every distribution builds, may be published, installs alone, is found and has a bill of materials (SBOM).
+
+Everything is installed from what was built, into an empty environment, and runs outside of the source tree.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -35,6 +40,15 @@ print(sorted({name.partition(".")[0] for name in sys.modules}))
 """
 DRIVERS = ("sqlalchemy", "sqlite3", "alembic", "kazoo", "pyspark", "pyarrow", "pandas", "numpy")
 EXTRAS = ("pytest", "click", "rich")
+DEPLOYMENTS = {
+    "memory": {"txnframework-memory"},
+    "nats": {"txnframework-nats"},
+    "postgresql": {"txnframework-sql"},
+    "sql": {"txnframework-sql"},
+    "zookeeper": {"txnframework-sql", "txnframework-zookeeper"},
+}
+"""The extras that install a deployment: the plugins of its stores."""
+EVERY_DEPLOYMENT = {"txnframework-dispatchers", "txnframework-metadata"}
 
 
 def run(*command: str | Path, folder: Path = Path("/")) -> str:
@@ -49,10 +63,15 @@ def run(*command: str | Path, folder: Path = Path("/")) -> str:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with wheel and sdist of the core and of every plugin, each built from its own folder."""
-    folder = tmp_path_factory.mktemp("built")
+    """
+    Return a folder with wheel and sdist of the core and of every plugin, each built from its own folder.
+
+    It stays where ``TXN_DIST`` names one.
+    """
+    folder = Path(os.environ.get("TXN_DIST") or tmp_path_factory.mktemp("built"))
+    shutil.rmtree(folder, ignore_errors=True)
     for project in (ROOT, *PLUGINS):
-        run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-t", "sdist", "-d", folder, folder=project)
+        run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, project)
     return folder
 
 
@@ -123,6 +142,38 @@ def test_a_plugin_installs_alone_and_is_found(folder: Path, built: Path, sboms: 
     components = materials_of(python, sboms / f"{folder.name}.cdx.json")
     assert components[folder.name] == project["version"]
     assert {canonicalize_name(one) for one in asked_for} <= components.keys()
+
+
+def test_what_is_built_may_be_published(built: Path) -> None:
+    """The index accepts the metadata and can show the description of each file."""
+    files = sorted(built.iterdir())
+    assert len(files) == 2 * (1 + len(PLUGINS))
+    run(sys.executable, "-m", "twine", "check", "--strict", *files)
+
+
+@pytest.mark.parametrize("extra", DEPLOYMENTS)
+def test_one_line_installs_a_deployment(extra: str, built: Path, tmp_path: Path) -> None:
+    """The extra of a store brings the transactions, the subscriptions and the command line, too, and no other store."""
+    python = installed(tmp_path / "venv", built, f"txnframework[{extra}]")
+    assert set(json.loads(run(python, "-c", FOUND))["distributions"]) == EVERY_DEPLOYMENT | DEPLOYMENTS[extra]
+    assert "metadata" in run(python.with_name("txnframework"), "plugins")
+
+
+def test_the_first_program_runs_where_nothing_else_is_installed(built: Path, tmp_path: Path) -> None:
+    """What the README installs is enough for the program that it shows and for the command after it."""
+    python = installed(tmp_path / "venv", built, "txnframework[sql]")
+    program = shutil.copy(ROOT / "docs" / "examples" / "quickstart.py", tmp_path)
+    assert run(python, program, folder=tmp_path) == "invoice for three apples\n"
+    assert "invoices" in run(python.with_name("txnframework"), "topic", "list", folder=tmp_path)
+
+
+def test_everything_installs_together(built: Path, tmp_path: Path) -> None:
+    """The versions that all distributions ask for fit; what would be installed includes each plugin for users."""
+    python = installed(tmp_path / "venv", built, "txnframework")
+    uv = (sys.executable, "-m", "uv", "pip", "install", "--dry-run", "--python", python, "--find-links", built)
+    done = subprocess.run([*map(str, uv), "txnframework[all]"], capture_output=True, text=True, check=True, cwd="/")
+    names = {folder.name for folder in PLUGINS} - {"txnframework-example"}
+    assert not [name for name in names if f" + {name}==" not in done.stderr]
 
 
 def test_a_new_plugin_installs_and_passes(built: Path, tmp_path: Path) -> None:

@@ -247,7 +247,7 @@ def plugins(ctx: click.Context, loaded: LoadedPlugins, guarantees: bool, output:
         else:
             click.echo("No plugin has a guarantee beyond those of its role.")
     else:
-        click.echo("No plugin is installed. To start, run: pip install 'txnframework[embedded]'")
+        click.echo("No plugin is installed. To start, run: pip install 'txnframework[sql]'")
     for error in loaded.errors:
         report(error)
     if loaded.errors:
