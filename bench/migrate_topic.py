@@ -1,13 +1,12 @@
 """
 Migrate a topic under load and kills, and check every message: ``python bench/migrate_topic.py``.
 
-Four writers send to a persistent topic, alone and two messages in a transaction; with ``--back``, it is a topic of
-segments that becomes a persistent one. Four consumers of one shared subscription acknowledge in transactions. Meanwhile
-``txnframework topic migrate`` runs, and processes of all kinds are killed at random and started again. Each process
-notes the replies to its calls in a journal. At the end, the topic and the subscription are read and compared with the
-journals: nothing may be lost, doubled or torn, and no writer may pause for longer than ``--pause-ms-max``. A pause is
-the time between two confirmations of one writer during the migration; a pause in which the writer was killed does not
-count. The result is a table, and the exit code is 1 if anything is wrong.
+Four writers send to a persistent topic, alone and two messages in a transaction. Four consumers of one shared
+subscription acknowledge in transactions. Meanwhile ``txnframework topic migrate`` runs, and processes of all kinds are
+killed at random and started again. Each process notes the replies to its calls in a journal. At the end, the topic and
+the subscription are read and compared with the journals: nothing may be lost, doubled or torn, and no writer may pause
+for longer than ``--pause-ms-max``. A pause is the time between two confirmations of one writer during the migration; a
+pause in which the writer was killed does not count. The result is a table, and the exit code is 1 if anything is wrong.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from txnframework import Client
 from txnframework.errors import ReceiveTimeout, TxnFrameworkError
 
 TOPICS = ("persistent://public/default/orders", "topic://public/default/orders")
-"""The topic before and after; with ``--back``, after and before. Each process uses the first name."""
+"""The topic before and after; each process uses the first name."""
 BILLING = "billing"
 FILLED_TOGETHER = 10_000
 RECEIVED_TOGETHER = 500
@@ -135,9 +134,8 @@ async def read_all(url: str, topic: str) -> tuple[list[str], list[str]]:
 class Crew:
     """The processes of a run, which are killed and started again."""
 
-    def __init__(self, url: str, topics: tuple[str, str], folder: Path) -> None:
+    def __init__(self, url: str, folder: Path) -> None:
         self._url = url
-        self._topics = topics
         self._folder = folder
         self._started = 0
         self._journals: dict[str, Path] = {}
@@ -152,7 +150,7 @@ class Crew:
                 "txnframework",
                 "topic",
                 "migrate",
-                *self._topics,
+                *TOPICS,
                 "--yes",
                 "--wait-s",
                 "1",
@@ -163,7 +161,7 @@ class Crew:
             role = name.partition(" ")[0]
             journal = self._folder / f"{role}-{self._started}.jsonl"
             self._journals[name] = journal
-            command = [__file__, "--role", role, "--url", self._url, "--topic", self._topics[0]]
+            command = [__file__, "--role", role, "--url", self._url, "--topic", TOPICS[0]]
             command += ["--journal", str(journal)]
         log = (self._folder / f"{name.replace(' ', '-')}.log").open("ab")
         self.running[name] = subprocess.Popen([sys.executable, *command], cwd=self._folder, stdout=log, stderr=log)
@@ -260,11 +258,11 @@ def quantile(found: list[float], part: float) -> float:
     return found[min(len(found) - 1, int(len(found) * part))] if found else 0.0
 
 
-def run(url: str, topics: tuple[str, str], folder: Path, given: argparse.Namespace) -> int:
+def run(url: str, folder: Path, given: argparse.Namespace) -> int:
     chance, messages = random.Random(given.seed), given.messages
-    asyncio.run(fill(url, topics[0], messages))
+    asyncio.run(fill(url, TOPICS[0], messages))
     (folder / "txnframework.toml").write_text(f'[metadata]\nurl = "{url}"\n[ledger]\nurl = "{url}"\n')
-    crew = Crew(url, topics, folder)
+    crew = Crew(url, folder)
     names = [f"{role} {number}" for role in ROLES for number in range(WORKERS)]
     for name in names:
         crew.start(name)
@@ -292,7 +290,7 @@ def run(url: str, topics: tuple[str, str], folder: Path, given: argparse.Namespa
             crew.kill(victim)
             crew.start(victim)
     crew.stop()
-    stored, left = asyncio.run(read_all(url, topics[1]))
+    stored, left = asyncio.run(read_all(url, TOPICS[1]))
     verdict = judge(folder, messages, stored, left)
     pauses = pauses_ms(folder, first, last)
     if not pauses or pauses[-1] > given.pause_ms_max:
@@ -321,7 +319,6 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pause-ms-max", type=float, default=2_000)
     parser.add_argument("--url", help="default: an SQLite database in a temporary folder")
-    parser.add_argument("--back", action="store_true", help="from topic:// to persistent://")
     parser.add_argument("--topic", help=argparse.SUPPRESS)
     parser.add_argument("--role", choices=ROLES, help=argparse.SUPPRESS)
     parser.add_argument("--journal", type=Path, help=argparse.SUPPRESS)
@@ -331,8 +328,7 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory() as folder:
         url = given.url or f"sqlite:///{folder}/txn.db"
-        topics = (TOPICS[1], TOPICS[0]) if given.back else TOPICS
-        return run(url, topics, Path(folder), given)
+        return run(url, Path(folder), given)
 
 
 if __name__ == "__main__":

@@ -47,34 +47,6 @@ class Misjudges(MetadataPendingAcks):
         raise NotImplementedError
 
 
-# -- sealing ------------------------------------------------------------------------------------------
-
-
-class SealsNothing(MetadataPendingAcks):
-    """Returns what is held, and takes more."""
-
-    async def seal(self, family: str, life: int) -> PendingAcks:
-        return await self.recover()
-
-
-class ReturnsNothing(MetadataPendingAcks):
-    """Seals, and does not say what is held."""
-
-    async def seal(self, family: str, life: int) -> PendingAcks:
-        await super().seal(family, life)
-        return PendingAcks({}, {})
-
-
-class AppliesNothing(MetadataPendingAcks):
-    """Seals, and forgets what was committed without applying it."""
-
-    async def settle(self, ended: Transaction) -> None:
-        return
-
-    async def recover(self) -> PendingAcks:
-        return PendingAcks({}, {})
-
-
 # -- adding -------------------------------------------------------------------------------------------
 
 
@@ -666,11 +638,6 @@ class PutsWithoutACheck(MetadataPendingAcks):
 
 
 CASES: list[tuple[type[MetadataPendingAcks], str]] = [
-    (SealsNothing, "test_sealed"),
-    (SealsNothing, "test_sealed_before_the_first_acknowledgment"),
-    (ReturnsNothing, "test_sealed"),
-    (ReturnsNothing, "test_killed_while_sealing"),
-    (AppliesNothing, "test_ended_after_the_seal"),
     (TakesKeywords, "test_keeps_the_interface"),
     (AppliesAtOnce, "test_takes_effect_with_the_commit"),
     (AppliesWhatWasAborted, "test_abort_gives_back"),
@@ -765,6 +732,15 @@ def harness_of(broken: type[MetadataPendingAcks]) -> type[WorldHarness]:
     return Broken
 
 
+SEALING = {
+    "test_sealed",
+    "test_sealed_before_the_first_acknowledgment",
+    "test_ended_after_the_seal",
+    "test_killed_while_sealing",
+}
+"""Stores of this family are not sealed. The log family's ``test_broken_migrations.py`` breaks these rules."""
+
+
 @pytest.mark.parametrize(("broken", "name"), CASES)
 def test_broken_pending_acks(broken: type[MetadataPendingAcks], name: str, must_fail: Callable[..., None]) -> None:
     """A pending-ack store that breaks the rule fails its test."""
@@ -773,4 +749,4 @@ def test_broken_pending_acks(broken: type[MetadataPendingAcks], name: str, must_
 
 def test_every_test_has_teeth(every_test_has_teeth: Callable[..., None]) -> None:
     """Each test of the suite fails on some broken store."""
-    every_test_has_teeth(PendingAckSuite, {name for _, name in CASES}, set())
+    every_test_has_teeth(PendingAckSuite, {name for _, name in CASES}, SEALING)

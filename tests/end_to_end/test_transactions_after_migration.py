@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.log_family
 
-HOPS = pytest.mark.parametrize(("first", "then"), [(OLD, NEW), (NEW, OLD)], ids=["to the metadata family", "back"])
 
 MINUTE_MS = 60_000
 
@@ -26,9 +25,9 @@ def outputs(topic: str) -> str:
     return topic.replace("orders", "invoices")
 
 
-async def migrate_both(client: Client, first: str, then: str) -> None:
-    await migrate(client, first, then)
-    await migrate(client, outputs(first), outputs(then))
+async def migrate_both(client: Client) -> None:
+    await migrate(client)
+    await migrate(client, outputs(OLD), outputs(NEW))
 
 
 async def send(client: Client, producer: Producer, topic: str, value: bytes) -> None:
@@ -36,36 +35,32 @@ async def send(client: Client, producer: Producer, topic: str, value: bytes) -> 
         await producer.send(value, txn=txn)
 
 
-@HOPS
-def test_a_producer_that_sends_in_transactions_only(stores: Stores, first: str, then: str) -> None:
+def test_a_producer_that_sends_in_transactions_only(stores: Stores) -> None:
     """It follows the topic, although no send outside of transactions shows it that the segment was sealed."""
 
     async def work() -> None:
         async with stores.open(**BOTH) as client, stores.open(**BOTH) as elsewhere:
-            await client.create_topic(first)
-            sender = await elsewhere.producer(first)
-            await send(elsewhere, sender, first, b"1")
-            await migrate(client, first, then)
-            await send(elsewhere, sender, first, b"2")
-            await migrate(client, then, first)
-            await send(elsewhere, sender, first, b"3")
-            assert await values(client, first) == [b"1", b"2", b"3"]
+            await client.create_topic(OLD)
+            sender = await elsewhere.producer(OLD)
+            await send(elsewhere, sender, OLD, b"1")
+            await migrate(client)
+            await send(elsewhere, sender, OLD, b"2")
+            assert await values(client, OLD) == [b"1", b"2"]
 
     stores.run(work())
 
 
-@HOPS
-def test_a_transaction_that_began_before(stores: Stores, first: str, then: str) -> None:
+def test_a_transaction_that_began_before(stores: Stores) -> None:
     """Its send raises a conflict, after which programs begin another transaction; a wrong family is an error."""
 
     async def work() -> None:
         async with stores.open(**BOTH) as client, stores.open(**BOTH) as elsewhere:
-            await client.create_topic(first)
-            sender = await elsewhere.producer(first)
-            domain = await elsewhere.transaction_domain(first)
+            await client.create_topic(OLD)
+            sender = await elsewhere.producer(OLD)
+            domain = await elsewhere.transaction_domain(OLD)
             late = elsewhere.transaction(domain=domain)
             await late.begin()
-            await migrate(client, first, then)
+            await migrate(client)
             with pytest.raises(TransactionConflict, match="migrated"):
                 await sender.send(b"late", txn=late)
             await late.abort()
@@ -73,50 +68,46 @@ def test_a_transaction_that_began_before(stores: Stores, first: str, then: str) 
                 with pytest.raises(TransactionDomainMismatch):
                     await sender.send(b"wrong", txn=wrong)
                 with pytest.raises(TransactionDomainMismatch):
-                    await (await elsewhere.producer(first)).send(b"wrong", txn=wrong)
+                    await (await elsewhere.producer(OLD)).send(b"wrong", txn=wrong)
                 await wrong.abort()
-            await send(elsewhere, sender, first, b"right")
-            assert await values(client, first) == [b"right"]
+            await send(elsewhere, sender, OLD, b"right")
+            assert await values(client, OLD) == [b"right"]
 
     stores.run(work())
 
 
-@HOPS
-def test_messages_from_before_in_planned_transactions(stores: Stores, first: str, then: str) -> None:
+def test_messages_from_before_in_planned_transactions(stores: Stores) -> None:
     """A message that is stored in a segment of the former family is acknowledged with what is sent, in one step."""
 
     async def work() -> None:
         async with stores.open(**BOTH) as client:
-            for topic in (first, outputs(first)):
+            for topic in (OLD, outputs(OLD)):
                 await client.create_topic(topic)
-            await (await client.producer(first)).send_many([b"1", b"2"])
-            sender = await client.producer(outputs(first))
-            await client.subscribe(first, "billing", start="earliest")
-            await migrate_both(client, first, then)
-            consumer = await client.consumer(first, "billing", type="failover")
+            await (await client.producer(OLD)).send_many([b"1", b"2"])
+            sender = await client.producer(outputs(OLD))
+            await client.subscribe(OLD, "billing", start="earliest")
+            await migrate_both(client)
+            consumer = await client.consumer(OLD, "billing", type="failover")
             for _ in range(2):
                 message = await consumer.receive(timeout_ms=SOON_MS)
                 await client.transact(sender.outgoing(message.value), consumer.acknowledging(message))
-            assert await values(client, outputs(first)) == [b"1", b"2"]
-            assert (await client.lag(first, "billing")).messages == 0
+            assert await values(client, outputs(OLD)) == [b"1", b"2"]
+            assert (await client.lag(OLD, "billing")).messages == 0
 
     stores.run(work())
 
 
-@HOPS
-def test_handlers_that_return_what_is_sent(stores: Stores, first: str, then: str) -> None:
+def test_handlers_that_return_what_is_sent(stores: Stores) -> None:
     """A handler that runs while both of its topics migrate handles each message once, and none is a dead letter."""
 
     async def work() -> None:
         async with stores.open(**BOTH) as client, stores.open(**BOTH) as elsewhere:
-            for topic in (first, outputs(first)):
+            for topic in (OLD, outputs(OLD)):
                 await client.create_topic(topic)
-            sender = await client.producer(first)
-            results = await elsewhere.producer(outputs(first))
+            sender = await client.producer(OLD)
+            results = await elsewhere.producer(outputs(OLD))
             letters = DeadLetter(redeliveries_max=1)
-            consumer = await elsewhere.consumer(
-                first, "billing", type="failover", start="earliest", dead_letter=letters
-            )
+            consumer = await elsewhere.consumer(OLD, "billing", type="failover", start="earliest", dead_letter=letters)
             reached, go_on, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
             async def handle(message: Message) -> PlannedSend:
@@ -130,33 +121,30 @@ def test_handlers_that_return_what_is_sent(stores: Stores, first: str, then: str
             running = asyncio.ensure_future(consumer.run(handle))
             await sender.send_many([b"1", b"2", b"3", b"4"])
             await reached.wait()
-            await migrate_both(client, first, then)
+            await migrate_both(client)
             await sender.send(b"5")
             go_on.set()
             waiting = asyncio.ensure_future(done.wait())
             await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
             consumer.stop()
             await running
-            assert await values(client, outputs(first)) == [b"1", b"2", b"3", b"4", b"5"]
+            assert await values(client, outputs(OLD)) == [b"1", b"2", b"3", b"4", b"5"]
 
     stores.run(work())
 
 
-@HOPS
-def test_dead_letters_from_before(stores: Stores, first: str, then: str) -> None:
+def test_dead_letters_from_before(stores: Stores) -> None:
     """A message from before the migration that always fails becomes a dead letter of the topic's present name."""
 
     async def work() -> None:
         async with stores.open(**BOTH) as client:
-            letter_topic = f"{then}-billing-DLQ"
-            for topic in (first, letter_topic):
+            letter_topic = f"{NEW}-billing-DLQ"
+            for topic in (OLD, letter_topic):
                 await client.create_topic(topic)
-            await (await client.producer(first)).send_many([b"bad", b"good"])
-            await client.subscribe(first, "billing", start="earliest")
-            await migrate(client, first, then)
-            consumer = await client.consumer(
-                first, "billing", type="shared", dead_letter=DeadLetter(redeliveries_max=0)
-            )
+            await (await client.producer(OLD)).send_many([b"bad", b"good"])
+            await client.subscribe(OLD, "billing", start="earliest")
+            await migrate(client)
+            consumer = await client.consumer(OLD, "billing", type="shared", dead_letter=DeadLetter(redeliveries_max=0))
             bad, good = [await consumer.receive(timeout_ms=SOON_MS) for _ in range(2)]
             await consumer.ack(good)
             await consumer.nack(bad, delay_ms=0)
@@ -172,16 +160,13 @@ def test_dead_letters_from_before(stores: Stores, first: str, then: str) -> None
 
 
 @pytest.mark.parametrize("takes_transaction", [True, False])
-@HOPS
-def test_a_handler_of_several_topics(
-    stores: Stores, in_memory: None, first: str, then: str, takes_transaction: bool
-) -> None:
+def test_a_handler_of_several_topics(stores: Stores, in_memory: None, takes_transaction: bool) -> None:
     """While one topic has migrated and another has not, messages wait; no delivery counts, and the run goes on."""
     clock = stores.environment = VirtualEnvironment()
 
     async def work() -> None:
         async with stores.open(**BOTH) as client, stores.open(**BOTH) as elsewhere:
-            topics = (first, outputs(first))
+            topics = (OLD, outputs(OLD))
             handled: list[tuple[bytes | None, int]] = []
             for topic in topics:
                 await client.create_topic(topic)
@@ -196,12 +181,12 @@ def test_a_handler_of_several_topics(
             async with elsewhere.consumer(topics, "billing", type="failover", start="earliest") as consumer:
                 running = asyncio.ensure_future(consumer.run(handle_in if takes_transaction else handle))
                 await clock.advance(MINUTE_MS)
-                await migrate(client, first, then)
+                await migrate(client)
                 for number, sender in enumerate(senders):
                     await sender.send(b"%d" % number)
                 await clock.advance(MINUTE_MS)
                 assert not running.done()
-                await migrate(client, outputs(first), outputs(then))
+                await migrate(client, outputs(OLD), outputs(NEW))
                 await clock.advance(MINUTE_MS)
                 assert {(b"0", 0), (b"1", 0)} == set(handled)
                 assert [(await client.lag(topic, "billing")).messages for topic in topics] == [0, 0]
@@ -212,17 +197,16 @@ def test_a_handler_of_several_topics(
 
 
 @pytest.mark.parametrize("takes_transaction", [True, False])
-@HOPS
-def test_outputs_migrate_later(stores: Stores, in_memory: None, first: str, then: str, takes_transaction: bool) -> None:
+def test_outputs_migrate_later(stores: Stores, in_memory: None, takes_transaction: bool) -> None:
     """While the input has migrated and the output has not, messages wait: none becomes a dead letter."""
     clock = stores.environment = VirtualEnvironment()
 
     async def work() -> None:
         async with stores.open(**BOTH) as client, stores.open(**BOTH) as elsewhere:
-            for topic in (first, outputs(first), f"{first}-billing-DLQ", f"{then}-billing-DLQ"):
+            for topic in (OLD, outputs(OLD), f"{OLD}-billing-DLQ", f"{NEW}-billing-DLQ"):
                 await client.create_topic(topic)
-            sender = await client.producer(first)
-            results = await elsewhere.producer(outputs(first))
+            sender = await client.producer(OLD)
+            results = await elsewhere.producer(outputs(OLD))
 
             async def handle(message: Message) -> PlannedSend:
                 return results.outgoing(message.value)
@@ -232,17 +216,17 @@ def test_outputs_migrate_later(stores: Stores, in_memory: None, first: str, then
 
             rule = DeadLetter(redeliveries_max=2)
             async with elsewhere.consumer(
-                first, "billing", type="failover", start="earliest", dead_letter=rule
+                OLD, "billing", type="failover", start="earliest", dead_letter=rule
             ) as consumer:
                 running = asyncio.ensure_future(consumer.run(handle_in if takes_transaction else handle))
                 await clock.advance(MINUTE_MS)
-                await migrate(client, first, then)
+                await migrate(client)
                 await sender.send(b"1")
                 await clock.advance(5 * MINUTE_MS)
-                await migrate(client, outputs(first), outputs(then))
+                await migrate(client, outputs(OLD), outputs(NEW))
                 await clock.advance(MINUTE_MS)
-                assert await values(client, f"{then}-billing-DLQ") == []
-                assert await values(client, outputs(first)) == [b"1"]
+                assert await values(client, f"{NEW}-billing-DLQ") == []
+                assert await values(client, outputs(OLD)) == [b"1"]
                 consumer.stop()
                 await running
 

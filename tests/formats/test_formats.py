@@ -17,7 +17,7 @@ from txnframework.model import document as document_module
 from txnframework.model import indexes as index_module
 from txnframework.model.compacted import VERSION as COMPACTED_VERSION
 from txnframework.model.compacted import CompactedEntry, decode_compacted, encode_compacted
-from txnframework.model.document import CO_COMMIT_FORMAT, FORMAT, MIGRATION_FORMAT, RETURN_FORMAT
+from txnframework.model.document import CO_COMMIT_FORMAT, FORMAT, MIGRATION_FORMAT
 from txnframework.model.entries import (
     BinaryColumn,
     EntryColumns,
@@ -61,7 +61,7 @@ from txnframework.model.records import (
     decode_operation,
     encode,
 )
-from txnframework.model.topic_migration import FormerDocument, MigrationDocument, OriginDocument
+from txnframework.model.topic_migration import MigrationDocument, OriginDocument
 from txnframework.testing.stored_samples import StoredSample, check_read, check_refused, check_written
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -91,7 +91,6 @@ SEGMENTS = [
     SegmentDocument(id=1, start=0, end=0x7FFF, state="active", parents=[0]),
     SegmentDocument(id=2, start=0x8000, end=0xFFFF, state="planned", parents=[0]),
 ]
-ADOPTED = [SegmentDocument(id=0, start=0, end=0xFFFF, state="active", topic=str(TOPIC))]
 DOCUMENTS = [
     stored(
         "header_open",
@@ -187,7 +186,7 @@ DOCUMENTS = [
     ),
     stored(
         "cursor_of_a_family",
-        CursorRecord(incarnation=7, mark_delete="4:2", family="log", family_life=2),
+        CursorRecord(incarnation=7, mark_delete="4:2", family="metadata"),
         paths.cursor_key(SEGMENT, "billing"),
     ),
     stored(
@@ -228,26 +227,9 @@ DOCUMENTS = [
             epoch=3,
             next_id=1,
             segments=SEGMENTS[:1],
+            migration=MigrationDocument(to=str(TOPIC), step="planned", at_ms=NOW_MS, recorded="4:9"),
             origin=OriginDocument(topic=PERSISTENT_TOPIC, life=1, last_ledger=4, families=["log"]),
             reserved_for=PERSISTENT_TOPIC,
-        ),
-        paths.topic_key(TOPIC),
-    ),
-    stored(
-        "topic_return",
-        TopicRecord(
-            format=RETURN_FORMAT,
-            epoch=4,
-            next_id=1,
-            segments=ADOPTED,
-            migration=MigrationDocument(to=PERSISTENT_TOPIC, step="planned", at_ms=NOW_MS, recorded="4:9"),
-            origin=OriginDocument(
-                topic=str(TOPIC),
-                life=1,
-                last_ledger=4,
-                last_segment=2,
-                earlier=[FormerDocument(topic=PERSISTENT_TOPIC, life=1)],
-            ),
         ),
         paths.topic_key(TOPIC),
     ),

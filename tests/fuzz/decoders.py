@@ -38,7 +38,7 @@ from txnframework.model.entries import EntryMessage, EntryView, encode_entry
 from txnframework.model.entry_view import CRC, HAS_NULLS, HEADER, MAGIC, VERSION, VERSION_WITH_NULLS
 from txnframework.model.indexes import abort_indexes, subscription_indexes
 from txnframework.model.names import parse_name
-from txnframework.model.topic_migration import FormerDocument, MigrationDocument, OriginDocument
+from txnframework.model.topic_migration import MigrationDocument, OriginDocument
 from txnframework.model.transactions import State, Transaction
 from txnframework.serializers import SCHEMA_HEADER, MsgspecJson, MsgspecMessagePack, PlainJson, PlainText, PydanticJson
 from txnframework_example import _format as example
@@ -179,23 +179,7 @@ def _documents() -> tuple[tuple[type, records.Document], ...]:
                 origin=OriginDocument(topic="persistent://a/b/c", life=1, last_ledger=3, families=["log"]),
                 reserved_for="persistent://a/b/c",
             ),
-            records.TopicRecord(
-                format=records.RETURN_FORMAT,
-                epoch=1,
-                next_id=2,
-                segments=[
-                    segment,
-                    records.SegmentDocument(id=1, start=0, end=9, state="active", topic="topic://a/b/c"),
-                ],
-                origin=OriginDocument(
-                    topic="topic://a/b/c",
-                    life=2,
-                    last_ledger=3,
-                    last_segment=1,
-                    earlier=[FormerDocument(topic="persistent://a/b/c", life=1)],
-                ),
-            ),
-            records.CursorRecord(incarnation=1, mark_delete=at, family="log", family_life=3),
+            records.CursorRecord(incarnation=1, mark_delete=at, family="metadata"),
             records.IdBlock(next=4_096),
             records.RestoreRecord(ledgers="a", to="b", at_ms=3),
             records.CopyRecord(source="a", to="b", step="copying", upto="c"),

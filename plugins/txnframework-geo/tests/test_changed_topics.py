@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 from geo_world import World, run, torn
@@ -15,13 +14,10 @@ from txnframework.model.names import TopicName
 from txnframework_geo import Stage
 
 
-@pytest.mark.parametrize(
-    "domains", [("persistent", "topic"), ("topic", "persistent"), ("topic", "persistent", "topic")]
-)
 @pytest.mark.parametrize("stage", [None, Stage.TAKEN, Stage.READ, Stage.SENT, Stage.COMMITTED])
-def test_a_topic_of_the_source_that_migrates(stage: Stage | None, domains: tuple[str, ...]) -> None:
-    """Between two runs (None), or while it is replicated; there and back as well, before the next copy."""
-    world = World(domains[0])
+def test_a_topic_of_the_source_that_migrates(stage: Stage | None) -> None:
+    """Between two runs (None), or while it is replicated."""
+    world = World("persistent")
 
     async def work() -> None:
         async with world.source.open() as source, world.target.open() as target:
@@ -34,10 +30,8 @@ def test_a_topic_of_the_source_that_migrates(stage: Stage | None, domains: tuple
                 nonlocal migrated
                 if found is stage and not migrated:
                     migrated = True
-                    for before, after in pairwise(domains):
-                        for topic in world.topics:
-                            old, new = replace(topic, domain=before), replace(topic, domain=after)
-                            await source.topics.migrations.migrate(old, new, 0)
+                    for topic in world.topics:
+                        await source.topics.migrations.migrate(topic, replace(topic, domain="topic"), 0)
 
             if stage is None:
                 await world.replicator(source, target).run(once=True)
@@ -48,7 +42,7 @@ def test_a_topic_of_the_source_that_migrates(stage: Stage | None, domains: tuple
             assert migrated
             world.domain = await source.transaction_domain(left)
             assert world.domain == await source.transaction_domain(right)
-            assert world.domain == ("persistent" if domains[-1] == "persistent" else "segment")
+            assert world.domain == "segment"
             await world.send(source, times=2)
             assert not await torn(target, world.topics)
         await world.copy()

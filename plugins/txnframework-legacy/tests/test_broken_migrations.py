@@ -40,14 +40,14 @@ class RecordsAllBranches(MarkerBuffer):
 class SealsNothing(LogPendingAcks):
     """Returns what is held, and takes more."""
 
-    async def seal(self, family: str, life: int) -> PendingAcks:
+    async def seal(self) -> PendingAcks:
         return await self.recover()
 
 
 class SealsWhatExists(LogPendingAcks):
     """Seals no log that another process may create later."""
 
-    async def seal(self, family: str, life: int) -> PendingAcks:
+    async def seal(self) -> PendingAcks:
         log = await self._opened(make=False)
         if log is not None:
             await log.seal()
@@ -57,8 +57,8 @@ class SealsWhatExists(LogPendingAcks):
 class ReturnsNothing(LogPendingAcks):
     """Seals, and does not say what is held."""
 
-    async def seal(self, family: str, life: int) -> PendingAcks:
-        await super().seal(family, life)
+    async def seal(self) -> PendingAcks:
+        await super().seal()
         return PendingAcks({}, {})
 
 

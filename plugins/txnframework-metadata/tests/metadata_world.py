@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from zope.interface import implementer
@@ -249,12 +249,6 @@ class SharedCursor:
         self.applied += acks
         self.cursor = unite(self.cursor, acks)
         return True
-
-    async def admit(self, family: str, life: int) -> None:
-        await asyncio.sleep(0)
-        assert self.cursor is not None
-        if self.cursor.family_life < life:
-            self.cursor = replace(self.cursor, family=family, family_life=life)
 
     async def plan(self, incarnation: int, parts: tuple[BranchAcks, ...]) -> CursorMove | None:
         return None

@@ -131,9 +131,8 @@ class World:
         return f"{self.domain}://public/default/{name}"
 
     def migrate(self, name: str) -> None:
-        """Migrate a topic of the gateway to the other domain; clients of the gateway keep its name."""
-        other = "persistent" if self.domain == "topic" else "topic"
-        before, after = (TopicName(domain, "public", "default", name) for domain in (self.domain, other))
+        """Migrate a persistent topic of the gateway; clients of the gateway keep its name."""
+        before, after = (TopicName(domain, "public", "default", name) for domain in ("persistent", "topic"))
         self.run(self.client.topics.migrations.migrate(before, after))
 
     def connect(self, url: str = "", **options: Any) -> pulsar.Client:

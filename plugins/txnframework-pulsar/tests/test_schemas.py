@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from gateway_world import PATIENCE_MS, Wire, World
 from pulsar.schema import Integer, JsonSchema, Record, String
 
@@ -57,6 +58,7 @@ def test_versions(world: World) -> None:
     assert get(wire, b"x" * 100).error_code == pb.TOPIC_NOT_FOUND
 
 
+@pytest.mark.parametrize("world", ["persistent"], indirect=True)
 def test_a_topic_that_migrates_keeps_its_schemas(world: World) -> None:
     """Stored messages name their versions, and consumers ask for them."""
     wire = opened(world)

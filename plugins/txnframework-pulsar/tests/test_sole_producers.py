@@ -74,6 +74,7 @@ def test_taking_exclusive_access(world: World) -> None:
     assert again.topic_epoch == taken, "nobody else had access since"
 
 
+@pytest.mark.parametrize("world", ["persistent"], indirect=True)
 def test_a_topic_that_migrates_keeps_its_epoch(world: World) -> None:
     """A producer that was replaced before cannot come back after."""
     first, second = opened(world), opened(world)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 
 from zope.interface import implementer
@@ -18,10 +17,10 @@ from txnframework.model import paths, records
 from txnframework.model.acks import Ack, ProcessedRange
 from txnframework.model.cursor import BranchAcks, Cursor, CursorMove, from_record, moved, to_record, unite
 from txnframework.model.entry_ranges import EntryRanges
-from txnframework.model.ids import LOG_FAMILY, METADATA_FAMILY
+from txnframework.model.ids import METADATA_FAMILY
 from txnframework.model.layout import Layout
 from txnframework.model.metadata import Key, Put, Record
-from txnframework.model.names import PERSISTENT, parse_name, segment_id_of
+from txnframework.model.names import parse_name, segment_id_of
 from txnframework.model.partial_entries import PartialEntries
 from txnframework.model.positions import EARLIEST, Position
 
@@ -227,23 +226,6 @@ class StoredCursor:
         await self._update(move)
         return applied
 
-    async def admit(self, family: str, life: int) -> None:
-        """
-        Let only transactions of ``family`` acknowledge from now on, since the life ``life`` of the topic.
-
-        A cursor that a later life has limited is unchanged: a process may have been paused before this call. A listed
-        subscription gets its cursor first, because a process that makes it later would not limit it.
-        """
-        with suppress(SubscriptionNotFound):
-            await self.load()
-
-        def limit(cursor: Cursor | None) -> Cursor | None:
-            if cursor is None or cursor.tombstone or cursor.family_life >= life:
-                return None
-            return replace(cursor, family=family, family_life=life)
-
-        await self._update(limit, own=False)
-
     async def _begin(self) -> None:
         """
         Create the cursor of a subscription that the topic lists, unless it exists.
@@ -306,15 +288,11 @@ def begun_in(layout: Layout, segment_id: int, subscription: str, former: Cursor 
     Return the first cursor of a listed subscription on a segment; ``former``: the tombstone of an earlier life of it.
 
     On a segment from before a migration it is limited to the topic's family: a process that does not know of the
-    migration may have a pending-ack store that was not sealed, because the subscription was not listed then. A limit of
-    ``former`` stays: a process that is paused in an earlier migration must not limit the cursor again.
+    migration may have a pending-ack store that was not sealed, because the subscription was not listed then.
     """
     at = layout.starting.get(subscription, {}).get(segment_id, EARLIEST).entry
     begun = Cursor(FIRST_INCARNATION if former is None else former.incarnation + 1, at)
-    if layout.is_adopted(segment_id):
-        family = LOG_FAMILY if layout.topic.domain == PERSISTENT else METADATA_FAMILY
-        return replace(begun, family=family, family_life=layout.life)
-    return begun if former is None else replace(begun, family=former.family, family_life=former.family_life)
+    return replace(begun, family=METADATA_FAMILY) if layout.is_adopted(segment_id) else begun
 
 
 async def cursor_on(store: IMetadataStore, layout: Layout, segment_id: int, subscription: str) -> Cursor:

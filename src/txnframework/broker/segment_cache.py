@@ -177,7 +177,7 @@ class SegmentCache:
 
 
 def _may_be_outdated(opened: OpenSegment, life: int | None) -> bool:
-    return opened.may_be_outdated or (life is not None and opened.life < life)
+    return opened.name_may_return or (life is not None and opened.life < life)
 
 
 async def _close(segment: OpenSegment) -> None:

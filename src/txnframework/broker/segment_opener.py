@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from txnframework.broker.cursors import StoredCursor
 from txnframework.broker.domains import DomainPlugins, NoPlugins, plugins_of
@@ -27,7 +27,7 @@ from txnframework.interfaces import (
     ITransactionCoordinator,
 )
 from txnframework.model.layout import FIRST_LIFE, Layout
-from txnframework.model.names import TOPIC, TOPIC_DOMAINS, SegmentName, TopicName, parse_name, segment_id_of, topic_of
+from txnframework.model.names import SegmentName, TopicName, parse_name, segment_id_of, topic_of
 from txnframework.plugin import SegmentContext, SubscriptionContext, foreign_data
 
 
@@ -85,28 +85,11 @@ class SegmentOpener:
             return "transactions need the plugins of both domains, and some of them are not installed"
         if not ISealableBuffer.implementedBy(source.buffer.implementation):
             return f"its buffer {source.buffer.name} stores messages in a way that no other family can read"
-        if not ISealableBuffer.implementedBy(target.buffer.implementation):
-            return f"the buffer {target.buffer.name} of {to} stores messages in a way that no other family can read"
         if not ISealablePendingAcks.implementedBy(source.pending_acks.implementation):
             return f"its pending-ack store {source.pending_acks.name} cannot be sealed"
-        if not (self._adopting(topic) and self._adopting(to)):
-            scalable = to if to.domain == TOPIC else topic
-            return f"the buffer of {scalable} cannot read what another family wrote"
+        if not IAdoptingBuffer.implementedBy(target.buffer.implementation):
+            return f"the buffer {target.buffer.name} of {to} cannot read what another family wrote"
         return ""
-
-    def _adopting(self, topic: TopicName) -> bool:
-        """Return whether the buffer that reads the former segments of a topic is able to."""
-        plugins = self._reading_plugins(topic, is_adopted=True)
-        return isinstance(plugins, DomainPlugins) and IAdoptingBuffer.implementedBy(plugins.buffer.implementation)
-
-    def _reading_plugins(self, topic: TopicName, *, is_adopted: bool) -> DomainPlugins | NoPlugins:
-        """
-        Return the plugins whose buffer serves a segment of a topic.
-
-        Segments that were written before a migration are always read by the family of ``topic://`` topics, by abort
-        records.
-        """
-        return self.plugins_of(str(replace(topic, domain=TOPIC) if is_adopted else topic))
 
     async def segment(self, name: str, *, may_have_lost_end: bool = False) -> OpenSegment:
         """
@@ -127,7 +110,7 @@ class SegmentOpener:
         owner = await self._layouts.owner(own.topic)
         topic = own.topic if owner is None else owner.topic
         is_adopted = owner is not None and owner.has(own) and owner.is_adopted(segment_id_of(own))
-        plugins = self._reading_plugins(topic, is_adopted=is_adopted)
+        plugins = self.plugins_of(str(topic))
         if is_adopted:
             _require_adopting(name, plugins)
         ledger = await self._ledger(name, own, owner)
@@ -142,10 +125,9 @@ class SegmentOpener:
             if layout is not None and not is_adopted and isinstance(plugins, DomainPlugins):
                 _require_family(name, layout, plugins)
             life = FIRST_LIFE if layout is None else layout.life
-            origin = None if layout is None else layout.origin
-            formers = () if origin is None else origin.formers
-            context_life = life if returns or formers else FIRST_LIFE
-            settled = origin.families if origin is not None and is_adopted else ()
+            origin = layout.origin if layout is not None and is_adopted else None
+            context_life = life if returns else FIRST_LIFE
+            settled = () if origin is None else origin.families
             if not may_have_lost_end:
                 await verify_segment(self._context.metadata, ledger, owner)
             buffer = await self._buffer(ledger, plugins, TopicFacts(str(topic), context_life, settled))
@@ -153,7 +135,7 @@ class SegmentOpener:
         except BaseException:
             await ledger.close()
             raise
-        return OpenSegment(name, ledger, buffer, topic, life, formers, is_adopted, returns)
+        return OpenSegment(name, ledger, buffer, topic, life, origin, returns)
 
     async def _ledger(self, name: str, own: TopicName | SegmentName, owner: Layout | None) -> IManagedLedger:
         """Open the ledger of a segment; ``owner``: the layout that has the segment, read before."""
@@ -171,7 +153,7 @@ class SegmentOpener:
         return (
             owner is not None
             and (owner.topic, owner.life) != (opened.topic, opened.life)
-            and owner.was(opened.topic, opened.life)
+            and owner.created_as == (opened.topic, opened.life)
         )
 
     async def subscription(self, name: str, segment: OpenSegment) -> SegmentSubscription:
@@ -180,27 +162,10 @@ class SegmentOpener:
 
         :raises StoreMismatch: the cursor is ahead of the segment.
         """
-        return await self._subscription(name, segment, self.plugins_of(str(segment.topic)))
-
-    async def former_subscription(self, name: str, segment: OpenSegment, family: str) -> SegmentSubscription | None:
-        """
-        Open a subscription on a segment as before a migration, when transactions of ``family`` acknowledged there.
-
-        None: no plugins of that family are installed.
-        """
-        for domain in TOPIC_DOMAINS:
-            plugins = self.plugins_of(str(replace(segment.topic, domain=domain)))
-            if isinstance(plugins, DomainPlugins) and family in plugins.coordinator.families:
-                return await self._subscription(name, segment, plugins)
-        return None
-
-    async def _subscription(
-        self, name: str, segment: OpenSegment, plugins: DomainPlugins | NoPlugins
-    ) -> SegmentSubscription:
         topic = str(segment.topic)
         cursor = StoredCursor(self._context.metadata, topic, segment.name, name, segment.ledger, self._histories)
         await verify_cursor(cursor, segment.ledger)
-        pending_acks = await self._pending_acks(cursor, plugins, segment.context_life)
+        pending_acks = await self._pending_acks(cursor, self.plugins_of(topic), segment.context_life)
         return SegmentSubscription(topic, segment.life, name, segment.name, cursor, pending_acks)
 
     async def _layout_of(self, topic: TopicName) -> Layout | None:

@@ -10,6 +10,7 @@ from txnframework.broker.cursors import StoredCursor
 from txnframework.interfaces import IManagedLedger, IPendingAckStore, ITransactionBuffer
 from txnframework.model.layout import FIRST_LIFE
 from txnframework.model.names import TopicName
+from txnframework.model.topic_migration import MigrationOrigin
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +18,9 @@ class OpenSegment:
     """
     A segment: ``ledger`` for facts about it, ``buffer`` for every append and every read.
 
-    ``topic``: the topic to which the segment belongs, in its life ``life``. Before a migration it belonged to one of
-    the ``formers``. ``is_adopted``: it was written before the last migration, and takes no more entries.
-    ``name_may_return``: after a deletion, a new topic may have a segment of the same name.
+    ``topic``: the topic to which the segment belongs, in its life ``life``. ``origin``: the topic to which it belonged
+    before a migration; then it takes no more entries. ``name_may_return``: the topic may migrate, or a new topic may
+    have a segment of the same name after its deletion.
     """
 
     name: str
@@ -27,19 +28,13 @@ class OpenSegment:
     buffer: ITransactionBuffer
     topic: TopicName
     life: int = FIRST_LIFE
-    formers: tuple[tuple[TopicName, int], ...] = ()
-    is_adopted: bool = False
+    origin: MigrationOrigin | None = None
     name_may_return: bool = False
 
     @property
-    def may_be_outdated(self) -> bool:
-        """Whether the name may be that of another topic's segment by now, or the topic has migrated before."""
-        return self.name_may_return or bool(self.formers)
-
-    @property
     def context_life(self) -> int:
-        """The life in the contexts of the plugins: a segment whose name never returns has one, until it migrates."""
-        return self.life if self.may_be_outdated else FIRST_LIFE
+        """The life in the contexts of the plugins: a segment whose name never returns has one."""
+        return self.life if self.name_may_return else FIRST_LIFE
 
     def is_of(self, life: int) -> bool:
         """Return whether the segment belongs to this life of its topic."""

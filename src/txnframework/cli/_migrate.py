@@ -1,4 +1,4 @@
-"""``txnframework topic migrate``: migrate a topic to the other transaction family while it is used."""
+"""``txnframework topic migrate``: migrate a topic to the metadata-driven family while it is used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from txnframework.cli.stores import LoadedPlugins, config_option, with_client
 from txnframework.client import Client
 from txnframework.errors import InvalidInput, MigrationRefused
 from txnframework.model import TopicName
-from txnframework.model.names import PERSISTENT, TOPIC
+from txnframework.model.names import TOPIC
 from txnframework.model.topic_migration import MigrationStep
 
 WAIT_S = 10
@@ -50,14 +50,14 @@ def migrate(
     output: str,
 ) -> None:
     """
-    Migrate TOPIC, a persistent:// topic, to TO, a topic:// topic, while it is used, or the other way round.
+    Migrate TOPIC, a persistent:// topic, to TO, a topic:// topic, while it is used.
 
     Default of TO: the same name. Producers, consumers and readers follow. Subscriptions keep their acknowledgments.
     Transactions that are open on TOPIC at the end are aborted. If the command is interrupted, run it again, or roll
-    it back with --rollback. Once it is decided, any process that uses the topic finishes it.
+    it back with --rollback. Once it is decided, any process that uses the topic finishes it, and there is no way back.
     """
     old = TopicName.parse(topic)
-    new = replace(old, domain=TOPIC if old.domain == PERSISTENT else PERSISTENT) if to is None else TopicName.parse(to)
+    new = replace(old, domain=TOPIC) if to is None else TopicName.parse(to)
     if rollback:
         if dry_run or to is not None:
             raise InvalidInput("--rollback takes only TOPIC, --config and --output")

@@ -80,7 +80,7 @@ async def open_segment(host: Host, layout: Layout, segment_id: int) -> OpenSegme
     opened = await host.segment(str(layout.name_of(segment_id)), layout.life)
     if opened.is_of(layout.life):
         return opened
-    if (layout.topic, layout.life) in opened.formers:
+    if opened.origin is not None and (opened.origin.topic, opened.origin.life) == (layout.topic, layout.life):
         raise Unavailable(f"{layout.topic} has just become {opened.topic}")
     raise TopicNotFound(str(layout.topic), deleted=True)
 

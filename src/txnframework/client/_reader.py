@@ -136,12 +136,11 @@ class Reader(Generic[T_co]):
     async def _open(self) -> None:
         # A planned layout change is carried out first: until then its children may have no ledgers.
         layout = await self._current_layout(watches=self._follow)
-        formers = () if layout.origin is None else layout.origin.formers
-        if self._wanted_life not in (None, layout.life, *(life for _, life in formers)):
+        if self._wanted_life not in (None, *layout.lives):
             raise TopicNotFound(str(self._topic), deleted=True)  # another topic has its name now
         if isinstance(self._start, MessageID):
             check_message_id(self._start)
-            if topic_of(self._start.segment) not in (self._topic, *(former for former, _ in formers)):
+            if topic_of(self._start.segment) not in (self._topic, *layout.names):
                 raise InvalidInput(f"{self._start} is not the id of a message of {self._topic}")
             await require_there(self._host, self._start)
         # Children first: a compaction drops a null from a child only after the deleted messages were dropped from the

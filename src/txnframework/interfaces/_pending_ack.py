@@ -36,14 +36,6 @@ class ICursor(Interface):
         never united. Idempotent; after a failure or OutcomeUnknown repeat it.
         """
 
-    async def admit(family: str, life: int) -> None:
-        """
-        Let only transactions of ``family`` acknowledge from now on, durably: see ``Cursor.admits``.
-
-        ``life``: that of the topic whose migration asks for it; a cursor that a later life has limited is unchanged.
-        Idempotent; after a failure or OutcomeUnknown repeat it.
-        """
-
     async def plan(incarnation: int, parts: tuple[BranchAcks, ...]) -> CursorMove | None:
         """
         Return the compare-and-set that unites the acknowledgments of branches with the cursor; nothing is written.
@@ -137,12 +129,9 @@ class IPendingAckStore(Interface):
 class ISealablePendingAcks(IPendingAckStore):
     """A store that can be sealed, so that a store of another family serves the subscription afterwards."""
 
-    async def seal(family: str, life: int) -> PendingAcks:
+    async def seal() -> PendingAcks:
         """
         Refuse further acks, in every process; then do as ``recover``.
-
-        From now on, transactions of ``family`` acknowledge on this subscription, through another store, in the life
-        ``life`` of the topic. If the topic migrates back, a later seal names the family of this store.
 
         Nothing held is missing from the result. Repeat the call after the open transactions in it have ended, until
         there are none. From then on nothing is held here, and ``add`` raises TransactionConflict.

@@ -30,8 +30,8 @@ class Cursor:
     A cursor's state; ``deleted``: entries that are acknowledged beyond ``mark_delete``; ``partial``: those of which
     some messages are.
 
-    ``family``: only its transactions may acknowledge, since a migration to the topic's life ``family_life``; empty: no
-    migration has limited it.
+    ``family``: only its transactions may acknowledge, because the cursor was made after a migration of the topic to
+    that family, on a segment from before it; empty: those of each family.
     """
 
     incarnation: int
@@ -40,7 +40,6 @@ class Cursor:
     partial: PartialEntries = field(default_factory=PartialEntries)
     tombstone: bool = False
     family: str = ""
-    family_life: int = 0
 
     def admits(self, family: str) -> bool:
         """Return whether transactions of a family may acknowledge."""
@@ -82,7 +81,7 @@ def beginning_after(incarnation: int, position: Position) -> Cursor:
 def moved(cursor: Cursor, to: Position) -> Cursor:
     """Return the cursor after a seek: a new incarnation with exactly the messages up to ``to`` acknowledged."""
     sought = beginning_after(cursor.incarnation + 1, to)
-    return replace(sought, family=cursor.family, family_life=cursor.family_life)
+    return replace(sought, family=cursor.family)
 
 
 def state_of(cursor: Cursor, position: Position) -> AckState:
@@ -193,7 +192,6 @@ def to_record(cursor: Cursor) -> CursorRecord:
         partial=cursor.partial.texts(),
         tombstone=cursor.tombstone,
         family=cursor.family or msgspec.UNSET,
-        family_life=cursor.family_life if cursor.family else msgspec.UNSET,
     )
 
 
@@ -206,5 +204,4 @@ def from_record(record: CursorRecord) -> Cursor:
         partial=PartialEntries(map(PartialChunk.parse, record.partial)),
         tombstone=record.tombstone,
         family="" if record.family is msgspec.UNSET else record.family,
-        family_life=0 if record.family_life is msgspec.UNSET else record.family_life,
     )

@@ -24,9 +24,6 @@ The format of a record that a migration from ``persistent://`` to ``topic://`` c
 migrations must not use it.
 """
 
-RETURN_FORMAT = 5
-"""The format of a record that a migration to ``persistent://`` changed, then or earlier; see ``MIGRATION_FORMAT``."""
-
 ACK_FORMAT = 6
 """
 The format of an acknowledgment in a transaction.

@@ -6,8 +6,8 @@ A segment is ``active`` (producers write to it), ``planned`` (its children are n
 the change is marked as done. A crash in between leaves a plan that any process can finish, never a sealed segment
 without children.
 
-A persistent topic has one segment, which has the topic's own name; one that was a topic of segments before has their
-segments, and one more.
+A persistent topic has one segment, which has the topic's own name. A topic that was persistent before has this segment
+as its first one.
 """
 
 from __future__ import annotations
@@ -50,11 +50,7 @@ class SegmentState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """
-    A segment: its inclusive hash range ``start`` to ``end``, its parents and its children.
-
-    ``topic``: the topic whose name the segment has; None: that of the layout.
-    """
+    """A segment: its inclusive hash range ``start`` to ``end``, its parents and its children."""
 
     id: int
     start: int
@@ -62,7 +58,6 @@ class Segment:
     state: SegmentState = SegmentState.ACTIVE
     parents: tuple[int, ...] = ()
     children: tuple[int, ...] = ()
-    topic: TopicName | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +71,9 @@ class Layout:
     one included. ``last_ledger``: while a persistent topic is being removed, the last ledger id of this life.
     ``families``: those whose transactions were used on the topic and left records that other families cannot find.
 
-    ``migration``: the topic's migration to a topic of another family. ``origin``: the topic that it migrated from,
-    whose segments are its first segments, under their old names. ``reserved_for``: the name is reserved for the
-    migration of this topic; until then it counts as deleted, or as a former name of this topic.
+    ``migration``: the migration of a persistent topic to a topic of segments. ``origin``: the persistent topic that
+    this topic migrated from, whose segment is its first segment, under its old name. ``reserved_for``: the name is
+    reserved for the migration of this topic; until then it counts as deleted.
     """
 
     topic: TopicName
@@ -110,25 +105,26 @@ class Layout:
 
     def continues(self, before: Layout) -> bool:
         """Return whether this is a later layout of the same topic, also after it migrated."""
-        return (self.topic, self.life) == (before.topic, before.life) or self.was(before.topic, before.life)
-
-    def was(self, topic: TopicName, life: int | None = None) -> bool:
-        """Return whether this topic migrated from a topic, in this life of it or in any, also by way of others."""
-        formers = () if self.origin is None else self.origin.formers
-        return any(former == topic and life in (None, number) for former, number in formers)
-
-    def had_life(self, life: int) -> bool:
-        """Return whether this topic has this life, or had it before a migration, under this name or another one."""
-        return life == self.life or (self.origin is not None and any(life == one for _, one in self.origin.formers))
+        return (before.topic, before.life) in ((self.topic, self.life), self.created_as)
 
     @property
     def created_as(self) -> tuple[TopicName, int]:
-        """The name and the life that the topic was created with, which migrations do not change."""
-        return (self.topic, self.life) if self.origin is None else self.origin.formers[0]
+        """The name and the life that the topic was created with, which a migration does not change."""
+        return (self.topic, self.life) if self.origin is None else (self.origin.topic, self.origin.life)
+
+    @property
+    def names(self) -> tuple[TopicName, ...]:
+        """The name of the topic, after the one that it had before a migration."""
+        return (self.topic,) if self.origin is None else (self.origin.topic, self.topic)
+
+    @property
+    def lives(self) -> tuple[int, ...]:
+        """The life of the topic, after the one that it had before a migration."""
+        return (self.life,) if self.origin is None else (self.origin.life, self.life)
 
     def is_adopted(self, segment_id: int) -> bool:
-        """Return whether a segment is one of the topic that this topic migrated from."""
-        return self.origin is not None and segment_id <= self.origin.last_segment
+        """Return whether a segment is the one of the persistent topic that this topic migrated from."""
+        return self.origin is not None and segment_id == ONLY_SEGMENT_ID
 
     @property
     def name_returns(self) -> bool:
@@ -141,9 +137,10 @@ class Layout:
         return segment_id in self.segments and self.name_of(segment_id) == name
 
     def name_of(self, segment_id: int) -> SegmentName | TopicName:
-        """Return the full name of a segment; that of a topic which was persistent from the beginning has its name."""
-        segment = self.segments[segment_id]
-        topic = segment.topic or self.topic
+        """Return the full name of a segment; the segment of a persistent topic has the topic's name."""
+        segment, topic = self.segments[segment_id], self.topic
+        if self.origin is not None and segment_id == ONLY_SEGMENT_ID:
+            return self.origin.topic
         if topic.domain == PERSISTENT:
             return topic
         return SegmentName(topic.tenant, topic.namespace, topic.name, segment.start, segment.end, segment.id)
@@ -220,7 +217,6 @@ class Layout:
 
 def to_record(layout: Layout) -> TopicRecord:
     """Return the document that holds ``layout``."""
-    implied = _implied_topic(layout.origin)
     record = TopicRecord(
         epoch=layout.epoch,
         next_id=layout.next_id,
@@ -236,7 +232,6 @@ def to_record(layout: Layout) -> TopicRecord:
                 state=segment.state.value,
                 parents=list(segment.parents),
                 children=list(segment.children),
-                topic=msgspec.UNSET if segment.topic in (None, implied) else str(segment.topic),
             )
             for segment in layout.in_order()
         ],
@@ -254,8 +249,6 @@ def to_record(layout: Layout) -> TopicRecord:
 
 def from_record(topic: TopicName, record: TopicRecord) -> Layout:
     """Return the layout that ``record`` holds."""
-    origin = None if isinstance(record.origin, msgspec.UnsetType) else origin_of(record.origin)
-    implied = _implied_topic(origin)
     segments = {
         found.id: Segment(
             found.id,
@@ -264,9 +257,6 @@ def from_record(topic: TopicName, record: TopicRecord) -> Layout:
             SegmentState(found.state),
             tuple(found.parents),
             tuple(found.children),
-            (implied if found.id == ONLY_SEGMENT_ID else None)
-            if found.topic is msgspec.UNSET
-            else TopicName.parse(found.topic),
         )
         for found in record.segments
     }
@@ -286,11 +276,6 @@ def from_record(topic: TopicName, record: TopicRecord) -> Layout:
         record.last_ledger,
         tuple(record.families),
         None if isinstance(record.migration, msgspec.UnsetType) else migration_of(record.migration),
-        origin,
+        None if isinstance(record.origin, msgspec.UnsetType) else origin_of(record.origin),
         None if isinstance(record.reserved_for, msgspec.UnsetType) else TopicName.parse(record.reserved_for),
     )
-
-
-def _implied_topic(origin: MigrationOrigin | None) -> TopicName | None:
-    """Return the topic whose name segment 0 has although its document does not say so; see ``SegmentDocument``."""
-    return origin.topic if origin is not None and origin.is_first else None

@@ -39,7 +39,6 @@ from txnframework.model.document import (
     CURSOR_FORMAT,
     FORMAT,
     MIGRATION_FORMAT,
-    RETURN_FORMAT,
     Document,
     Natural,
 )
@@ -75,7 +74,6 @@ __all__ = [
     "CO_COMMIT_FORMAT",
     "FORMAT",
     "MIGRATION_FORMAT",
-    "RETURN_FORMAT",
     "UNREADABLE",
     "AbortRecord",
     "AckDocument",
@@ -204,7 +202,7 @@ _ACK_KIND = AckOperation.__struct_config__.tag
 
 _FORMATS: Final[dict[object, set[int]]] = {
     TransactionHeader: {FORMAT, CO_COMMIT_FORMAT},
-    TopicRecord: {FORMAT, MIGRATION_FORMAT, RETURN_FORMAT},
+    TopicRecord: {FORMAT, MIGRATION_FORMAT},
     CursorRecord: {CURSOR_FORMAT},
 }
 """The formats of the kinds that have others than ``FORMAT``."""

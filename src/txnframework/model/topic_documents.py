@@ -6,8 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from txnframework.model.document import CURSOR_FORMAT, FORMAT, MIGRATION_FORMAT, RETURN_FORMAT, Document, Natural
-from txnframework.model.names import PERSISTENT
+from txnframework.model.document import CURSOR_FORMAT, FORMAT, MIGRATION_FORMAT, Document, Natural
 from txnframework.model.positions import PositionText
 from txnframework.model.topic_migration import MigrationDocument, OriginDocument
 
@@ -66,7 +65,7 @@ class CursorRecord(Document, kw_only=True):
     ``incarnation``: new on creation and on seek. ``deleted``: entries acknowledged one by one beyond ``mark_delete``;
     each text has the ranges of one ledger (see ``RangeChunk``). ``partial``: batches that are partly acknowledged, with
     their acknowledged indexes (see ``PartialChunk``). ``tombstone``: unsubscribed. ``family``: only transactions of
-    this family may acknowledge since a migration to the topic's life ``family_life``; absent from all other records.
+    this family may acknowledge, since the topic migrated to it; absent from all other records.
     """
 
     incarnation: Natural
@@ -75,7 +74,6 @@ class CursorRecord(Document, kw_only=True):
     partial: list[PartialText] = msgspec.field(default_factory=list)
     tombstone: bool = False
     family: str | msgspec.UnsetType = msgspec.UNSET
-    family_life: Natural | msgspec.UnsetType = msgspec.UNSET
     format: int = CURSOR_FORMAT
 
 
@@ -116,12 +114,7 @@ class CompactedRecord(Document):
 
 
 class SegmentDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """
-    A segment of a topic: its inclusive hash range, its state, its parents and its children.
-
-    ``topic``: whose name the segment has, if not that of the topic which the record is about. In ``format`` 4 it is
-    absent, too, from the segment 0 of a topic that was persistent, which has the name of that topic.
-    """
+    """A segment of a topic: its inclusive hash range, its state, its parents and its children."""
 
     id: Natural
     start: HashValue
@@ -129,7 +122,6 @@ class SegmentDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     state: SegmentStateText
     parents: list[Natural] = msgspec.field(default_factory=list)
     children: list[Natural] = msgspec.field(default_factory=list)
-    topic: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class TopicRecord(Document):
@@ -147,7 +139,7 @@ class TopicRecord(Document):
     through another family does not open it. A process without any family does not dispatch it.
 
     ``migration``, ``origin``, ``reserved_for``: see ``Layout``; absent from all other records, and ``format`` 4 goes
-    with them, or 5 if the topic migrates to a persistent one, or has done so before.
+    with them.
     """
 
     epoch: Natural
@@ -168,15 +160,4 @@ def topic_format(record: TopicRecord) -> int:
     """Return the format that a record with these fields must have."""
     if record.migration is record.origin is record.reserved_for is msgspec.UNSET:
         return FORMAT
-    is_return = any(one.topic is not msgspec.UNSET for one in record.segments)
-    if isinstance(record.migration, MigrationDocument):
-        is_return |= _is_persistent(record.migration.to)
-    if isinstance(record.origin, OriginDocument):
-        is_return |= record.origin.last_segment is not msgspec.UNSET or not _is_persistent(record.origin.topic)
-    if isinstance(record.reserved_for, str):
-        is_return |= not _is_persistent(record.reserved_for)
-    return RETURN_FORMAT if is_return else MIGRATION_FORMAT
-
-
-def _is_persistent(topic: str) -> bool:
-    return topic.startswith(f"{PERSISTENT}://")
+    return MIGRATION_FORMAT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -70,20 +70,6 @@ class SuiteCursor:
             except VersionMismatch:
                 continue
             return True
-        raise Unavailable("the cursor changes too often")
-
-    async def admit(self, family: str, life: int) -> None:
-        """Let only transactions of ``family`` acknowledge, unless a later life has limited the cursor."""
-        for _ in range(ATTEMPTS_MAX):
-            record = await self._store.get(self._key)
-            cursor = _cursor_of(record)
-            if cursor.family_life >= life:
-                return
-            try:
-                await self._write(record, replace(cursor, family=family, family_life=life))
-            except VersionMismatch:
-                continue
-            return
         raise Unavailable("the cursor changes too often")
 
     async def seek(self, to: Position) -> None:

@@ -12,7 +12,6 @@ from txnframework.model.records import (
     CO_COMMIT_FORMAT,
     FORMAT,
     MIGRATION_FORMAT,
-    RETURN_FORMAT,
     AckDocument,
     AckOperation,
     ApplicationOperation,
@@ -75,16 +74,7 @@ def test_a_topic_that_a_migration_changed_has_a_format_of_its_own() -> None:
             decode(TopicRecord, stored(json.dumps(json.loads(encode(record)) | {"format": other}).encode()))
 
 
-def test_a_topic_that_migrates_back_has_a_format_of_its_own() -> None:
-    """A release that knows only migrations to ``topic://`` must not carry this one out, and refuses the record."""
-    changed = TopicRecord(format=RETURN_FORMAT, epoch=1, next_id=0, segments=[], reserved_for="topic://a/b/c")
-    assert decode(TopicRecord, stored(encode(changed))) == changed
-    for other in (FORMAT, MIGRATION_FORMAT):
-        with pytest.raises(UnknownFormat):
-            decode(TopicRecord, stored(json.dumps(json.loads(encode(changed)) | {"format": other}).encode()))
-
-
-@pytest.mark.parametrize("former", [FORMAT, RETURN_FORMAT])
+@pytest.mark.parametrize("former", [FORMAT, 5])
 def test_a_cursor_has_a_format_of_its_own(former: int) -> None:
     """One of a former format, which had two positions for each range, is refused by its format."""
     cursor = CursorRecord(incarnation=1, mark_delete="1:0", deleted=["1:2+1 3"], partial=["1:9/5"])

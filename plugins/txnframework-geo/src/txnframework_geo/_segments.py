@@ -57,8 +57,7 @@ class SourceTopics:
     def require_lives(self, layouts: Iterable[Layout], progress: Progress) -> None:
         """Raise InvalidInput if a topic is not the one whose progress was stored."""
         for topic, layout in zip(self._topics, layouts, strict=True):
-            lives = [layout.life, *(life for _, life in layout.origin.formers)] if layout.origin else [layout.life]
-            if progress.lives.get(str(topic)) not in lives:
+            if progress.lives.get(str(topic)) not in layout.lives:
                 raise InvalidInput(f"{topic} was deleted and created again: choose another --name to replicate it anew")
 
     async def pages(

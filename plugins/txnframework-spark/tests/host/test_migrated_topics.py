@@ -165,32 +165,6 @@ def test_a_topic_that_joins(play: Play, group: dict[str, str]) -> None:
     play(scenario)
 
 
-def test_migrated_back(play: Play) -> None:
-    """A topic that has migrated back is refused by a stream that is reading it; after another migration it goes on."""
-
-    async def scenario(world: Any) -> None:
-        old, new = TopicName.parse(OLD), TopicName.parse(NEW)
-        source = {"subscribe": "moved", "startingOffsets": "earliest"}
-        async with client_of(world) as client:
-            await client.create_topic(OLD)
-            await fill(client, "1", "2", "3")
-            await migrate(client)
-            run = await world.run("q", source=source)
-            start, end = await run.plan(None)
-            assert await run.read(0, start, end) == ["1", "2", "3"]
-            await client.topics.migrations.migrate(new, old)
-            await fill(client, "4", "5", "6")
-            with pytest.raises(Unsupported, match=f"{NEW} has become {OLD}"):
-                await (await world.run("r", source=source)).plan(None)
-            await migrate(client)
-            again = await world.run("s", source=source)
-            for batch, values in enumerate((["1", "2", "3"], [], ["4", "5", "6"])):
-                start, end = await again.plan(None if batch == 0 else end.to_json())
-                assert await again.read(batch, start, end) == values
-
-    play(scenario)
-
-
 def test_another_life(play: Play) -> None:
     """A topic that was deleted, and migrated under the same names again, is another one for a checkpoint."""
 

@@ -73,19 +73,11 @@ class HostParticipants:
         if not participant.subscription:
             await segment.buffer.settle(ended)
             return
-        family = ended.txn_id.family
-        if not segment.formers or self._is_served(str(segment.topic), family):
-            topic = str(segment.topic)
-            subscribed = await self._segments.subscription(topic, participant.subscription, participant.segment)
-            await subscribed.pending_acks.settle(ended)
-            return
-        # Acknowledgments from before a migration: the transaction ended then, or its acknowledgments never counted.
-        former = await self._opener.former_subscription(participant.subscription, segment, family)
-        if former is not None:
-            try:
-                await former.pending_acks.settle(ended)
-            finally:
-                await former.pending_acks.close()
+        topic = str(segment.topic)
+        if not self._is_served(topic, ended.txn_id.family):
+            return  # acknowledgments from before a migration: it settled them, or they never counted
+        subscribed = await self._segments.subscription(topic, participant.subscription, participant.segment)
+        await subscribed.pending_acks.settle(ended)
 
     async def _segment(self, name: str, ended: Transaction) -> OpenSegment:
         """
@@ -99,7 +91,7 @@ class HostParticipants:
             return await self._segments.segment(name)
         # Opening it here also forgets what was opened of it before a migration.
         segment = await self._segments.segment(name, LATEST_LIFE)
-        if segment.formers or self._is_served(str(segment.topic), family):
+        if segment.origin is not None or self._is_served(str(segment.topic), family):
             return segment
         reason = f"plugins of another family serve {name} here"
         raise Unavailable(f"transaction {ended.txn_id} of the {family} family cannot be settled: {reason}")

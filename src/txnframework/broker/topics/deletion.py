@@ -82,7 +82,7 @@ class TopicDeletion:
                 if moved_to is not None:
                     topic, life = moved_to, None
                     continue
-                if found is not None and life is not None and found[0].life != life and not found[0].was(topic, life):
+                if found is not None and life not in (None, found[0].life):
                     return
                 if found is None or (found[0].deleted and not found[0].segments and not decided):
                     raise TopicNotFound(str(topic), deleted=found is not None)
@@ -134,14 +134,13 @@ class TopicDeletion:
             if found is None or not found[0].deleted or not found[0].segments:
                 return found
             layout, version = found
-            if layout.name_returns and layout.origin is None and layout.last_ledger is None:
+            if layout.name_returns and layout.last_ledger is None:
                 last = await self._last_ledger(layout, version)
                 if last is not None:
                     await self._layouts.put_if(ended_at(layout, last), version)
                 continue
             await self._remove(layout)
-            for former, life in () if layout.origin is None else layout.origin.formers:
-                await self._release_former(layout, former, life)
+            await self._release_former(layout)
             await self._layouts.put_if(removed(layout), version)
         raise too_many_conflicts(topic, ATTEMPTS_MAX)
 
@@ -155,17 +154,18 @@ class TopicDeletion:
             found = None if layout.origin is None else await self._layouts.find(layout.origin.topic)
             if found is None or not found[0].is_migrating or not layout.continues(found[0]):
                 return
-            await self._layouts.put_if(done(found[0], layout), found[1])
+            await self._layouts.put_if(done(found[0]), found[1])
         raise too_many_conflicts(layout.topic, ATTEMPTS_MAX)
 
-    async def _release_former(self, layout: Layout, former: TopicName, life: int) -> None:
-        """Mark a topic that had become this one as deleted, so that its name can be used again."""
+    async def _release_former(self, layout: Layout) -> None:
+        """Mark the topic that had become this one, if there is one, as deleted, so that its name can be used again."""
+        origin = layout.origin
         for _ in range(ATTEMPTS_MAX):
-            found = await self._layouts.find(former)
-            if found is None or found[0].moved_to is None or found[0].life != life:
+            found = None if origin is None else await self._layouts.find(origin.topic)
+            if found is None or found[0].moved_to is None or not layout.continues(found[0]):
                 return
             await self._layouts.put_if(ended(found[0], layout), found[1])
-        raise too_many_conflicts(former, ATTEMPTS_MAX)
+        raise too_many_conflicts(layout.topic, ATTEMPTS_MAX)
 
     async def life(self, topic: TopicName) -> int | None:
         """Return how many topics have had this name, including the current one; None: there was never one."""
@@ -185,7 +185,7 @@ class TopicDeletion:
             return False
         if layout.moved_to is not None:
             return True  # the topic that it had become was deleted
-        if life is not None and not layout.had_life(life):
+        if life is not None and life not in layout.lives:
             return True
         return layout.deleted or (segment_id_of(name) < layout.next_id and not layout.has(name))
 
@@ -208,9 +208,7 @@ class TopicDeletion:
             await ledger.close()
 
     async def _remove(self, layout: Layout) -> None:
-        formers = () if layout.origin is None else layout.origin.formers
-        domains = {one.domain: one for one in (*(topic for topic, _ in formers), layout.topic)}
-        coordinators = [await self._coordinator(str(one)) for one in domains.values()]
+        coordinators = [await self._coordinator(str(one)) for one in layout.names]
         for segment_id in layout.segments:
             name = str(layout.name_of(segment_id))
             # The ledger first: afterwards no process appends or reads there, and no outcome is recorded for it any

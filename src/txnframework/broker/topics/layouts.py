@@ -40,8 +40,8 @@ class StoredLayouts:
         :raises TopicNotFound: the topic does not exist.
         """
         found = await self.find(topic)
-        while found is not None and (moved_to := found[0].moved_to) is not None:
-            found = await self.find(moved_to)
+        if found is not None and found[0].moved_to is not None:
+            found = await self.find(found[0].moved_to)
         if found is None or found[0].deleted:
             raise TopicNotFound(str(topic), deleted=found is not None)
         return found
@@ -67,13 +67,11 @@ class StoredLayouts:
         found = await self.find(topic)
         if found is None:
             return None
-        layout = found[0]
-        while (migration := layout.migration) is not None and migration.step is not MigrationStep.PLANNED:
-            after = await self.find(migration.to)
-            if after is None or not after[0].continues(layout):
-                break
-            layout = after[0]
-        return layout
+        layout, migration = found[0], found[0].migration
+        if migration is None or migration.step is MigrationStep.PLANNED:
+            return layout
+        after = await self.find(migration.to)
+        return after[0] if after is not None and after[0].continues(layout) else layout
 
     async def put(self, layout: Layout, expected: Expected) -> None:
         """Write the layout; errors are those of the store's ``put``."""

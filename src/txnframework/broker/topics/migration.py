@@ -1,14 +1,14 @@
 """
-Migration of a topic between the families while it is used: ``persistent://`` to ``topic://``, and back.
+Migration of a topic between the families while it is used: ``persistent://`` to ``topic://``.
 
-The topic's segments stay where they are. They are sealed, and become the first segments of the new topic, which reads
-them by abort records. A new child takes the writes, so producers and consumers follow as after a split. The steps, each
-of which may be repeated:
+The topic's segment stays where it is. It is sealed, and becomes the first segment of the new topic, which reads it by
+abort records. A new child takes the writes, so producers and consumers follow as after a split. The steps, each of
+which may be repeated:
 
 1. *Plan* in the old topic's record, and reserve the new name.
 2. *Record*: store abort records for what is decided in the topic, while it is used. The metadata family has them.
 3. *Decide* by compare-and-set of the plan. Before this, the plan can be withdrawn; afterwards any process finishes it.
-4. *Seal* the segment that takes writes, and the pending acknowledgments. From here on, writers wait.
+4. *Seal* the segment and the pending acknowledgments. From here on, writers wait.
 5. *Settle*: abort the transactions that are open in them, store the missing abort records, apply held acknowledgments.
 6. Store the new topic's record, then refer to it in the old record. Writers continue.
 
@@ -36,7 +36,6 @@ from txnframework.errors import (
     VersionMismatch,
 )
 from txnframework.interfaces import (
-    IAdoptingBuffer,
     ILedgerStore,
     IMetadataStore,
     ITransactionCoordinator,
@@ -169,10 +168,7 @@ class TopicMigrations:
             if refused := await self._refused(layout, to):
                 raise MigrationRefused(str(topic), refused)
             found = await self._layouts.find(to)
-            if found is not None and found[0].is_migrating:
-                await self.finish(to)  # perhaps the migration of ``to`` to this topic, whose last step is missing
-                continue
-            if found is not None and not await self._is_free(found[0], layout):
+            if found is not None and not await self._is_free(found[0], topic):
                 raise TopicExists(str(to))
             if migration is None:
                 await self._layouts.put_if(changes.planned(layout, to, self._environment.now_ms()), version)
@@ -195,7 +191,7 @@ class TopicMigrations:
             if migration is None:
                 return False
             if migration.step is MigrationStep.DONE:
-                raise MigrationRefused(str(topic), f"it has become {migration.to}; migrate that one back")
+                raise MigrationRefused(str(topic), f"it has become {migration.to}, and does not return")
             if migration.step is MigrationStep.DECIDED:
                 raise MigrationRefused(str(topic), "the migration is decided, and can only be finished")
             # Read before the plan is withdrawn: the reservation of a later plan has another version, and stays.
@@ -223,7 +219,7 @@ class TopicMigrations:
                 assert layout.migration is not None
                 target = await self._layouts.find(layout.migration.to)
                 if target is not None and target[0].continues(layout):
-                    await self._layouts.put_if(changes.done(layout, target[0]), version)
+                    await self._layouts.put_if(changes.done(layout), version)
                 else:
                     await self._completion.carry_out(layout, target)
         raise too_many_conflicts(topic, ATTEMPTS_MAX)
@@ -238,8 +234,8 @@ class TopicMigrations:
 
     async def _refused(self, layout: Layout, to: TopicName) -> str:
         topic = layout.topic
-        if topic.domain == to.domain:
-            return f"a {PERSISTENT}:// topic becomes a {TOPIC}:// topic, or the other way round, and {to} is neither"
+        if (topic.domain, to.domain) != (PERSISTENT, TOPIC):
+            return f"a {PERSISTENT}:// topic migrates to a {TOPIC}:// topic; for anything else, copy to a new topic"
         if (topic.tenant, topic.namespace) != (to.tenant, to.namespace):
             return f"{to} is in another namespace"
         if topic.internal or to.internal:
@@ -250,24 +246,23 @@ class TopicMigrations:
         if migration is not None and migration.to != to:
             return f"its migration to {migration.to} is planned; roll it back first"
         check_new_topic(to)
-        return changes.unready(layout) or self._refusal(topic, to)
+        return self._refusal(topic, to)
 
     async def _reserve(self, layout: Layout, to: TopicName) -> None:
         """
         Reserve the new name.
 
         The reservation is written again if it is there: a process that is about to create a topic of this name read the
-        former one before the migration was planned, and is then refused. A former name of the topic refers to it until
-        the new topic is stored.
+        former one before the migration was planned, and is then refused.
         """
         topic = layout.topic
         for _ in range(ATTEMPTS_MAX):
             found = await self._layouts.find(to)
             before, expected = (None, Expect.ABSENT) if found is None else found
-            if before is not None and not await self._is_free(before, layout):
+            if before is not None and not await self._is_free(before, topic):
                 await self.withdraw(topic)
                 raise TopicExists(str(to))
-            if before is not None and before.deleted and before.segments:
+            if before is not None and before.segments:
                 await self._finish_deletion(to)  # the new topic's record would not name what is left of it
                 continue
             if await self._put_if(changes.reserved(to, topic, before), expected):
@@ -290,8 +285,6 @@ class TopicMigrations:
         if not active:
             return after  # another process has finished the migration
         opened = await self._segments.segment(str(layout.name_of(active[0].id)), layout.life)
-        if IAdoptingBuffer.providedBy(opened.buffer):
-            return EARLIEST  # the family has its abort records already
         recorder = await self._completion.recorder(topic, opened)
         upto = after if layout.migration is None else max(after, layout.migration.recorded)
         for number in range(ROUNDS_MAX):
@@ -341,8 +334,6 @@ class TopicMigrations:
                 raise MigrationRefused(str(topic), "its migration was withdrawn meanwhile")
             if layout.migration.step is not MigrationStep.PLANNED:
                 return
-            if refused := changes.unready(layout):  # it was split since it was planned
-                raise MigrationRefused(str(topic), refused)
             # Again, now that the plan was read: a process that is about to use the name has read it before this plan,
             # and is refused. Nothing else can reserve it while the plan is stored, so the decided migration has it.
             await self._reserve(layout, to)
@@ -350,15 +341,13 @@ class TopicMigrations:
             await self._layouts.put_if(changes.decided(layout, upto), version)
         raise too_many_conflicts(topic, ATTEMPTS_MAX)
 
-    async def _is_free(self, target: Layout, layout: Layout) -> bool:
+    async def _is_free(self, target: Layout, topic: TopicName) -> bool:
         """
-        Return whether a topic may get the name of ``target``: it is deleted, or a former name of this topic.
+        Return whether a topic may get the name of ``target``, which is deleted then.
 
         A name that is reserved for another topic's migration is not free: that one may be decided at any time.
         """
-        if target.reserved_for not in (None, layout.topic) and await self.is_reserved(target):
-            return False
-        return target.deleted or (target.moved_to is not None and layout.was(target.topic, target.life))
+        return target.deleted and (target.reserved_for in (None, topic) or not await self.is_reserved(target))
 
     async def _put_if(self, layout: Layout, expected: Expected) -> bool:
         try:

@@ -11,13 +11,13 @@ from txnframework.broker.topics.migration_outcomes import OutcomeRecorder
 from txnframework.errors import LayoutConflict, MigrationRefused
 from txnframework.interfaces import ILedgerStore, IMetadataStore, ISealablePendingAcks, ITransactionCoordinator
 from txnframework.model import migration_changes as changes
-from txnframework.model.ids import LOG_FAMILY, METADATA_FAMILY, TxnID
+from txnframework.model.ids import TxnID
 from txnframework.model.layout import Layout
-from txnframework.model.names import PERSISTENT, TopicName
+from txnframework.model.names import TopicName
 
 
 class MigrationCompletion:
-    """Seals the segments and the acknowledgments of a topic, ends what is open in them, and stores the new topic."""
+    """Seals the segment and the acknowledgments of a topic, ends what is open in them, and stores the new topic."""
 
     def __init__(
         self,
@@ -33,33 +33,26 @@ class MigrationCompletion:
         self._layouts = StoredLayouts(store)
 
     async def carry_out(self, layout: Layout, reservation: tuple[Layout, int] | None) -> None:
-        """Do everything up to the new topic's record; until then, the segments are read as before."""
+        """Do everything up to the new topic's record; until then, the segment is read as before."""
         topic, migration = layout.topic, layout.migration
         assert migration is not None
         if reservation is None or reservation[0].reserved_for != topic:
             raise LayoutConflict(str(migration.to), f"the name was reserved for the migration of {topic}")
-        # The segments of a former topic have no open transactions, but they may have unacknowledged messages.
-        names = [str(layout.name_of(one.id)) for one in layout.in_order()]
-        written = [str(layout.name_of(one.id)) for one in layout.in_order() if not layout.is_adopted(one.id)]
-        segments = {name: await self._segments.segment(name, layout.life) for name in names}
-        if any(not one.is_of(layout.life) for one in segments.values()):
+        opened = await self._segments.segment(str(topic), layout.life)
+        if not opened.is_of(layout.life):
             return  # another process has finished the migration
-        (last,) = layout.active()
-        last_ledger = (await segments[str(layout.name_of(last.id))].ledger.seal()).open_ledger_id
-        recorders = [await self.recorder(topic, segments[name]) for name in written]
-        life = changes.next_life(layout, reservation[0])
+        last_ledger = (await opened.ledger.seal()).open_ledger_id
+        recorder = await self.recorder(topic, opened)
         while True:
             # The acknowledgments are sealed before the holds are read, and read again after the transactions have
             # ended. The list of subscriptions does not change any more.
             holders = set()
             for name in layout.subscriptions:
-                for segment in names:
-                    held = await self._sealed_holders(layout, name, segment, life)
-                    if held is None:
-                        return
-                    holders |= held
-            settled = [await one.settle(migration.recorded, holders) for one in recorders]
-            if all(settled) and not holders:
+                held = await self._sealed_holders(layout, name)
+                if held is None:
+                    return
+                holders |= held
+            if await recorder.settle(migration.recorded, holders) and not holders:
                 break
         # Read again after the seal: a family is listed before its first entry.
         current = await self._layouts.find(topic)
@@ -70,22 +63,16 @@ class MigrationCompletion:
             await (await self._ledgers.create(str(after.name_of(child.id)))).close()
         await self._layouts.put_if(after, reservation[1])
 
-    async def _sealed_holders(self, layout: Layout, name: str, segment: str, life: int) -> set[TxnID] | None:
-        """
-        Return the open transactions that hold acknowledgments; None: another process has finished the migration.
-
-        ``life``: that of the new topic.
-        """
-        topic, migration = layout.topic, layout.migration
-        assert migration is not None
-        subscription = await self._segments.subscription(str(topic), name, segment, layout.life)
+    async def _sealed_holders(self, layout: Layout, name: str) -> set[TxnID] | None:
+        """Return the open transactions that hold acknowledgments; None: another process has finished the migration."""
+        topic = layout.topic
+        subscription = await self._segments.subscription(str(topic), name, str(topic), layout.life)
         pending = subscription.pending_acks
         # A process that was paused finds what a later life opened, whose acknowledgments must not be sealed for this
         # one.
         is_present = (subscription.topic, subscription.life) == (str(topic), layout.life)
         if is_present and ISealablePendingAcks.providedBy(pending):
-            family = LOG_FAMILY if migration.to.domain == PERSISTENT else METADATA_FAMILY
-            return set((await pending.seal(family, life)).open)
+            return set((await pending.seal()).open)
         current = await self._layouts.find(topic)
         if current is not None and current[0].is_migrating and current[0].life == layout.life:
             raise MigrationRefused(str(topic), f"the acknowledgments of {name} are served by other plugins")

@@ -13,7 +13,7 @@ from txnframework.errors import (
     MigrationRefused,
     TransactionNotFound,
 )
-from txnframework.interfaces import IAdoptingBuffer, IMetadataStore, ITransactionCoordinator
+from txnframework.interfaces import IMetadataStore, ITransactionCoordinator
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.indexes import abort_indexes
 from txnframework.model.metadata import Expect, Put
@@ -45,8 +45,6 @@ class OutcomeRecorder:
     """Reads the outcomes in one segment, through the buffer of its present family, and stores abort records."""
 
     def __init__(self, store: IMetadataStore, opened: OpenSegment, coordinator: ITransactionCoordinator) -> None:
-        self._has_records = IAdoptingBuffer.providedBy(opened.buffer)
-        """Whether the present family stores abort records itself."""
         self._store = store
         self._opened = opened
         self._coordinator = coordinator
@@ -75,33 +73,20 @@ class OutcomeRecorder:
         """
         End every open transaction with entries in the sealed segment, or in ``holders``; store all abort records.
 
-        Transactions that announced entries, and hold back those of others, are ended too: no reader would get past them
-        before their timeout. One that announces after this look finds the seal.
-
         Return whether no transaction was open: otherwise call again, to see what has become of them. An unknown
         transaction was forgotten after it was settled here, so its abort records are stored, or it was committed.
         """
-        if self._has_records:
-            after = await self._opened.buffer.max_read_position()
         found = await self._read(after)
-        if not self._has_records:
-            await self._require_whole(found.aborted)
-        ending = {*holders, *(one.txn_id for _, one in found.undecided), *await self._announced(after)}
+        await self._require_whole(found.aborted)
+        ending = {*holders, *(one.txn_id for _, one in found.undecided)}
         states = {txn_id: await self._state(txn_id) for txn_id in ending}
         opened = sorted(txn_id for txn_id, state in states.items() if state is State.OPEN)
         await for_each(tuple(opened), self._abort, TOGETHER_MAX)
         if opened:
             return False
-        if not self._has_records:
-            aborted = {place for place in found.undecided if await self._is_aborted(place[1])}
-            await self._store_records(found.aborted | aborted)
+        aborted = {place for place in found.undecided if await self._is_aborted(place[1])}
+        await self._store_records(found.aborted | aborted)
         return True
-
-    async def _announced(self, readable: Position) -> frozenset[TxnID]:
-        """Return the open transactions that hold back what is stored in the segment."""
-        if not self._has_records or readable >= (await self._opened.ledger.tail()).last_confirmed:
-            return frozenset()
-        return await transactions_in(self._coordinator, (self._opened.name,))
 
     async def _read(self, after: Position) -> Outcomes:
         found = Outcomes()

@@ -142,10 +142,7 @@ class Topics:
         if isinstance(name, SegmentName):
             return name
         found = await self._layouts.find(name)
-        while found is not None and (moved_to := found[0].moved_to) is not None:
-            name = moved_to
-            found = await self._layouts.find(name)
-        return name
+        return name if found is None else found[0].moved_to or name
 
     async def list(
         self, tenant: str | None = None, namespace: str | None = None, domain: str | None = None

@@ -80,7 +80,7 @@ class FollowedSegments:
         topic = topic_of(segment)
         if topic in self.layouts:
             return self.layouts[topic]
-        return next((one for one in self.layouts.values() if one.was(topic)), None)
+        return next((one for one in self.layouts.values() if topic in one.names), None)
 
     def move(self, topic: TopicName, to: Layout) -> None:
         """Follow a topic that has migrated: its new layout, and the new name as the target."""

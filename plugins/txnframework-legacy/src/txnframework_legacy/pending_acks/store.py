@@ -168,20 +168,16 @@ class LogPendingAcks:
     async def finish_joint(self, planned: JointAck, written: Record | None) -> None:
         """Do nothing: nothing is planned."""
 
-    async def seal(self, family: str, life: int) -> PendingAcks:
+    async def seal(self) -> PendingAcks:
         """
         Seal the log, which is created for it if it does not exist; return what open transactions hold.
 
-        Without a log, a process that does not know of the migration could create one later. If an earlier migration
-        limited the cursor to this family, the other one is admitted when nothing is held here any more.
+        Without a log, a process that does not know of the migration could create one later.
         """
         log = await self._opened(make=True)
         assert log is not None
         await log.seal()
-        held = await self.recover()
-        if not held.open and (await self._cursor.load()).family:
-            await self._cursor.admit(family, life)
-        return held
+        return await self.recover()
 
     async def close(self) -> None:
         """Refuse further calls and close the log. Idempotent."""
@@ -191,17 +187,12 @@ class LogPendingAcks:
                 await self._log.close()
 
     async def _require_no_foreign_acks(self) -> None:
-        """
-        Refuse a subscription with records of the metadata family: messages that they hold would be delivered here.
-
-        After a migration from that family they hold nothing: they are about to be taken back, or their transactions
-        have ended.
-        """
+        """Refuse a subscription with records of the metadata family: what they hold would be delivered here."""
         if self._is_verified:
             return
         held = prefix_range(ACKS_BY_SEGMENT_SUBSCRIPTION, self.segment, self.subscription)
         found = (await self._store.scan_index(held, 1)).records
-        if found and (await self._cursor.load()).family != LOG_FAMILY:
+        if found:
             if await has_migrated(self._store, self._topic, self._life):
                 raise Unavailable(f"{self._topic} has just migrated to the metadata family")
             what = f"acknowledgments of the metadata family's transactions in subscription {self.subscription}"
@@ -261,7 +252,7 @@ class LogPendingAcks:
         if cursor.incarnation != request.incarnation:
             return "the subscription was moved since these messages were received"
         # A subscription that was not listed when the topic migrated has a log that is not sealed.
-        if not cursor.admits(LOG_FAMILY) or cursor.family_life > self._life:
+        if not cursor.admits(LOG_FAMILY):
             return "its topic has migrated"
         return ""
 

@@ -7,7 +7,7 @@ import asyncio
 from zope.interface import implementer
 
 from txnframework.errors import Closed, StoreMismatch, Unavailable
-from txnframework.interfaces import IAdoptingBuffer, IPlannableBuffer, ISealableBuffer
+from txnframework.interfaces import IAdoptingBuffer, IPlannableBuffer
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.ledger import Append, Appended
 from txnframework.model.names import topic_of
@@ -34,7 +34,7 @@ from txnframework_metadata.records.shared_operations import operations_shared_by
 from txnframework_metadata.watches import first_of
 
 
-@implementer(IPlannableBuffer, IAdoptingBuffer, ISealableBuffer)
+@implementer(IPlannableBuffer, IAdoptingBuffer)
 class MetadataBuffer:
     """
     One process's view of one segment.

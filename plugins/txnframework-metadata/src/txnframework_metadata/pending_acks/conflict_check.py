@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from txnframework.interfaces import ICursor, IMetadataStore
 from txnframework.model.ack_overlap import AckContext, AckIndex, Verdict, judge_all, share_messages
 from txnframework.model.acks import Ack, AckRequest
-from txnframework.model.ids import METADATA_FAMILY, TxnID
+from txnframework.model.ids import TxnID
 from txnframework.model.records import AckOperation
 from txnframework.model.transactions import State
 from txnframework_metadata.pending_acks.records import AckRecords, ConfirmedAcks
@@ -72,9 +72,6 @@ async def check_conflicts(
     if cursor.incarnation != incarnation:
         moved = Verdict("the subscription was moved or made again since the messages were received")
         return [moved] * len(requests), []
-    if not cursor.admits(METADATA_FAMILY):
-        migrated = Verdict("its topic has migrated to another family, or is about to")
-        return [migrated] * len(requests), []
     ranges = requests[0].processed is not None
     around = AckContext(tuple(own), tuple(unsure), tuple(pending), tuple(committed), cursor, ranges)
     return judge_all(requests, around), earlier

@@ -10,7 +10,6 @@ from txnframework.model import index_keys
 from txnframework.model.ack_overlap import AckContext, judge
 from txnframework.model.acks import AckRequest
 from txnframework.model.cursor import Cursor, CursorMove, unite
-from txnframework.model.ids import METADATA_FAMILY
 from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION
 from txnframework.model.joint import JointAck
 from txnframework.model.metadata import IndexRange, Record
@@ -72,13 +71,7 @@ def _is_individual(request: AckRequest) -> bool:
 
 
 def _may_take_effect(requests: Sequence[AckRequest], cursor: Cursor) -> bool:
-    """
-    Return whether no message is acknowledged, or is in two of the requests; pure.
-
-    The cursor must also admit transactions of this family.
-    """
-    if not cursor.admits(METADATA_FAMILY):
-        return False
+    """Return whether no message is acknowledged, or is in two of the requests; pure."""
     for at, request in enumerate(requests):
         if judge(request.acks, AckContext((), (), (), (), cursor)).conflict:
             return False

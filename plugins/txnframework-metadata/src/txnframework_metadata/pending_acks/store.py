@@ -16,7 +16,7 @@ from txnframework.errors import (
     TransactionConflict,
     Unavailable,
 )
-from txnframework.interfaces import ISealablePendingAcks
+from txnframework.interfaces import IPendingAckStore
 from txnframework.model.ack_overlap import Verdict
 from txnframework.model.acks import Ack, AckRequest, PendingAck, PendingAcks
 from txnframework.model.ids import Branch, TxnID
@@ -39,7 +39,7 @@ from txnframework_metadata.records.shared_operations import operations_shared_by
 from txnframework_metadata.records.views import StoredOperation, processed_document, processed_of
 
 
-@implementer(ISealablePendingAcks)
+@implementer(IPendingAckStore)
 class MetadataPendingAcks:
     """
     Stores acknowledgments as operation records, and finds conflicts by *put, then look*.
@@ -111,17 +111,6 @@ class MetadataPendingAcks:
     async def finish_joint(self, planned: JointAck, written: Record | None) -> None:
         """End a plan."""
         await self._joint.finish(planned, written)
-
-    async def seal(self, family: str, life: int) -> PendingAcks:
-        """
-        Limit the cursor to the other family, *then* read what is held.
-
-        An acknowledgment is put before the cursor is read. So either its process finds the limit and takes it back, or
-        it is found here.
-        """
-        self._require_open()
-        await self._cursor.admit(family, life)
-        return await self.recover()
 
     async def close(self) -> None:
         """

@@ -93,7 +93,7 @@ class AckedMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 MIGRATING = ("public", "migrating")
-"""The tenant and the namespace of topics that migrate between ``persistent://`` and ``topic://``."""
+"""The tenant and the namespace of topics that migrate from ``persistent://`` to ``topic://``."""
 
 
 @lru_cache(maxsize=4096)

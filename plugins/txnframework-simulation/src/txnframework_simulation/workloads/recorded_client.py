@@ -20,7 +20,7 @@ from txnframework.client import (
     TransactionPart,
 )
 from txnframework.errors import ReceiveTimeout
-from txnframework.model.names import PERSISTENT, TOPIC, TopicName
+from txnframework.model.names import TOPIC, TopicName
 from txnframework.model.transactions import State
 from txnframework_simulation import history
 from txnframework_simulation.history import (
@@ -247,12 +247,11 @@ class RecordedClient:
         await self.record(merged, lambda: self.client.merge(topic, segment, other), lambda new: history.Changed((new,)))
 
     async def migrate(self, topic: str, wait_ms: int) -> None:
-        """Migrate a topic to the topic of the same name in the other family, or continue its migration."""
+        """Migrate a ``persistent://`` topic to the ``topic://`` topic of the same name, or continue its migration."""
 
         async def work() -> None:
-            old = (await self.client.topics.current_name(TopicName.parse(topic))).topic
-            new = replace(old, domain=TOPIC if old.domain == PERSISTENT else PERSISTENT)
-            await self.client.topics.migrations.migrate(old, new, wait_ms)
+            old = TopicName.parse(topic)
+            await self.client.topics.migrations.migrate(old, replace(old, domain=TOPIC), wait_ms)
 
         await self.record(history.Migrate(topic), work)
 

@@ -271,13 +271,13 @@ class TopicSet:
 
 def require_readable(topic: TopicName, layout: Layout) -> Layout:
     """
-    Return the layout of a topic, unless the topic has migrated to the log-driven family.
+    Return the layout of a topic, unless the log-driven family serves it.
 
-    :raises Unsupported: it has; read tasks do not know the outcomes of that family's transactions.
+    :raises Unsupported: it does; read tasks do not know the outcomes of that family's transactions.
     """
     if layout.topic.domain == TOPIC:
         return layout
-    raise Unsupported(f"{topic} has become {layout.topic}, which Spark cannot read; migrate it back")
+    raise Unsupported(f"Spark cannot read {topic}; migrate it to a topic:// topic first")
 
 
 def restrict_layout(layout: Layout, chosen: Collection[int]) -> Layout:

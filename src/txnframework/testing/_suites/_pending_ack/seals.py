@@ -13,9 +13,6 @@ from txnframework.testing._suites._processes import abort, begin, commit, held_u
 from txnframework.testing.capabilities import requires
 from txnframework.testing.world import World
 
-TO = ("other", 2)
-"""The family that acknowledges after the seal, and the life of the topic that the migration makes."""
-
 
 class SealRules(PendingAckRules):
     """Nothing is held after the seal that the seal did not return."""
@@ -26,7 +23,7 @@ class SealRules(PendingAckRules):
         async with self.data.open() as world, self.data.open() as other:
             holder, late = await begin(world), await begin(other)
             await add(world, holder, *single(0))
-            assert set((await _sealable(other).seal(*TO)).open) == {holder}
+            assert set((await _sealable(other).seal()).open) == {holder}
             async with self.data.open() as fresh:
                 for process in (world, other, fresh):
                     with pytest.raises(TransactionConflict):
@@ -38,7 +35,7 @@ class SealRules(PendingAckRules):
         """A process that has the subscription open since before the seal cannot add the first acknowledgment."""
         async with self.data.open() as world, self.data.open() as other:
             txn = await begin(other)
-            assert (await _sealable(world).seal(*TO)).open == {}
+            assert (await _sealable(world).seal()).open == {}
             with pytest.raises(TransactionConflict):
                 await add(other, txn, *single(0))
 
@@ -49,11 +46,11 @@ class SealRules(PendingAckRules):
             kept, dropped = await begin(world), await begin(world)
             await add(world, kept, *single(0))
             await add(world, dropped, *single(1))
-            await _sealable(other).seal(*TO)
+            await _sealable(other).seal()
             for ended in (await commit(world, kept), await abort(other, dropped)):
                 await settle(ended, world, other)
             for _ in range(2):
-                assert (await _sealable(other).seal(*TO)).open == {}
+                assert (await _sealable(other).seal()).open == {}
             assert await deleted(world, at(0), at(1)) == [True, False]
 
     @requires(ISealablePendingAcks)
@@ -69,11 +66,11 @@ class SealRules(PendingAckRules):
                 step += 1
                 async with (
                     self.data.open() as world,
-                    held_up(world.connection, step, _sealable(world).seal(*TO)) as (task, reached),
+                    held_up(world.connection, step, _sealable(world).seal()) as (task, reached),
                 ):
                     await kill(world, task)
                 async with self.data.open() as fresh:
-                    assert set((await _sealable(fresh).seal(*TO)).open) == {held}
+                    assert set((await _sealable(fresh).seal()).open) == {held}
                     assert await deleted(fresh, at(0), at(1)) == [True, False]
 
 
