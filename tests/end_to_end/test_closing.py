@@ -54,7 +54,7 @@ def test_an_error_is_not_hidden_by_what_closing_could_not_do(memory: Stores, mon
 
     def work_blocking() -> None:
         with memory.open_blocking() as client:
-            fail_closing(client._client.host)
+            fail_closing(client.asynchronous.host)
             raise ValueError("its own error")
 
     async def work_well() -> None:
@@ -221,7 +221,7 @@ def test_what_a_client_made_is_known_by_sight(memory: Stores) -> None:
         consumer = client.consumer(topic, "billing", name="clerk")
         transaction = client.transaction()
         assert [*map(repr, (client, producer, consumer, client.reader(topic), transaction))] == [
-            f"<blocking <Client of {client._client.host.stores}>>",
+            f"<blocking <Client of {client.asynchronous.host.stores}>>",
             f"<blocking <Producer till of {topic}>>",
             f"<blocking <Consumer clerk of {topic}, subscription billing>>",
             f"<blocking <Reader of {topic}>>",

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from typing import Any, Generic, Literal, Unpack, overload
 
 from txnframework import client as asynchronous
+from txnframework.blocking._methods import ClosedByWith, called
 from txnframework.blocking._transactions import Transaction
-from txnframework.client import LoopThread, Message, PlannedSend
+from txnframework.client import Message, PlannedSend
 from txnframework.client._arguments import whole_number
 from txnframework.client._content_types import T_co
 from txnframework.client._handlers.handler_functions import HandlerFunction, Outgoing, handler_function
@@ -24,11 +25,8 @@ THREADS_MAX = 1_000
 """The largest number of handlers that run at a time."""
 
 
-class HandlerRuns(Generic[T_co]):
+class HandlerRuns(ClosedByWith[asynchronous.Consumer[T_co]], Generic[T_co]):
     """The part of a consumer that runs handlers; each handler runs in a thread of its own."""
-
-    _loop: LoopThread
-    _consumer: asynchronous.Consumer[T_co]
 
     @overload
     def run(
@@ -73,7 +71,7 @@ class HandlerRuns(Generic[T_co]):
         and ``run`` waits for the handler's end. ``stop_on_signals`` needs the main thread.
         """
         function = handler_function(handler, takes_several=False, in_threads=True)
-        self._run(self._consumer.run, function, options, transactional=transactional)
+        self._run(self._asynchronous.run, function, options, transactional=transactional)
 
     @overload
     def run_batches(
@@ -119,15 +117,11 @@ class HandlerRuns(Generic[T_co]):
         Otherwise as ``run``.
         """
         function = handler_function(handler, takes_several=True, in_threads=True)
-        self._run(self._consumer.run_batches, function, options, transactional=transactional, messages_max=messages_max)
+        self._run(
+            self._asynchronous.run_batches, function, options, transactional=transactional, messages_max=messages_max
+        )
 
-    def stop(self) -> None:
-        """Let ``run`` return when the running handlers have ended; from any thread, or from a handler."""
-
-        async def stop() -> None:
-            self._consumer.stop()
-
-        self._loop.run(stop())
+    stop = called(asynchronous.Consumer.stop)
 
     def _run(
         self,

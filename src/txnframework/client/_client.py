@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING
 
 from txnframework.broker import Start
 from txnframework.client._admin import SubscriptionOperations, TopicOperations
 from txnframework.client._arguments import INT64_MAX, whole_number
 from txnframework.client._base import Name, check_subscription, name_from
 from txnframework.client._consumer import Consumer
+from txnframework.client._content_types import T
 from txnframework.client._dead_letters import DeadLetter
 from txnframework.client._health import HealthOperations
 from txnframework.client._inspection import InspectionOperations
 from txnframework.client._messages import MessageID
-from txnframework.client._openings import OpeningCall, opens
+from txnframework.client._openings import opens
 from txnframework.client._producer import Producer, open_producer
 from txnframework.client._reader import Reader, open_reader
 from txnframework.client._sends.encoded_values import require_serializer
@@ -31,8 +32,6 @@ from txnframework.model.reads import Isolation
 
 if TYPE_CHECKING:
     from txnframework.serializers import Serializer
-
-T = TypeVar("T")
 
 
 class Client(
@@ -53,25 +52,15 @@ class Client(
     def __repr__(self) -> str:
         return f"<Client of {self._host.stores}{', closed' if self._host.closed else ''}>"
 
-    @overload
-    def producer(
-        self, topic: Name, *, name: str | None = None, serializer: None = None, stop_after_failure: bool = False
-    ) -> OpeningCall[Producer]: ...
-
-    @overload
-    def producer(
-        self, topic: Name, *, name: str | None = None, serializer: Serializer[T], stop_after_failure: bool = False
-    ) -> OpeningCall[Producer[T]]: ...
-
     @opens
     async def producer(
         self,
         topic: Name,
         *,
         name: str | None = None,
-        serializer: Serializer[Any] | None = None,
+        serializer: Serializer[T] | None = None,
         stop_after_failure: bool = False,
-    ) -> Producer[Any]:
+    ) -> Producer[T]:
         """
         Open a producer for a topic or for one segment. Opening writes nothing to the stores.
 
@@ -92,38 +81,6 @@ class Client(
         require_serializer(serializer)
         return await open_producer(self.host, self._retry, target, name, serializer, stop_after_failure)
 
-    @overload
-    def consumer(
-        self,
-        topics: Name | Iterable[Name],
-        subscription: str,
-        *,
-        type: TypeName = DEFAULT_TYPE,
-        start: Start = "latest",
-        name: str | None = None,
-        priority: int = 0,
-        stand_by: bool | None = None,
-        balance: bool | None = None,
-        dead_letter: DeadLetter | None = None,
-        serializer: None = None,
-    ) -> OpeningCall[Consumer]: ...
-
-    @overload
-    def consumer(
-        self,
-        topics: Name | Iterable[Name],
-        subscription: str,
-        *,
-        type: TypeName = DEFAULT_TYPE,
-        start: Start = "latest",
-        name: str | None = None,
-        priority: int = 0,
-        stand_by: bool | None = None,
-        balance: bool | None = None,
-        dead_letter: DeadLetter | None = None,
-        serializer: Serializer[T],
-    ) -> OpeningCall[Consumer[T]]: ...
-
     @opens
     async def consumer(
         self,
@@ -137,8 +94,8 @@ class Client(
         stand_by: bool | None = None,
         balance: bool | None = None,
         dead_letter: DeadLetter | None = None,
-        serializer: Serializer[Any] | None = None,
-    ) -> Consumer[Any]:
+        serializer: Serializer[T] | None = None,
+    ) -> Consumer[T]:
         """
         Join a subscription of one or several topics or segments; create the subscription if it does not exist.
 
@@ -210,32 +167,8 @@ class Client(
             shares=balances and kind.shares and whole and stand_by is not False,
         )
         return await self._open_consumer(
-            targets, options, start, lambda now: Consumer[Any](self.host, now, options, dead_letter, serializer)
+            targets, options, start, lambda now: Consumer[T](self.host, now, options, dead_letter, serializer)
         )
-
-    @overload
-    def reader(
-        self,
-        topic: Name,
-        *,
-        start: MessageID | str = "earliest",
-        follow: bool = False,
-        isolation: Isolation | str = Isolation.READ_COMMITTED,
-        compacted: bool = False,
-        serializer: None = None,
-    ) -> OpeningCall[Reader]: ...
-
-    @overload
-    def reader(
-        self,
-        topic: Name,
-        *,
-        start: MessageID | str = "earliest",
-        follow: bool = False,
-        isolation: Isolation | str = Isolation.READ_COMMITTED,
-        compacted: bool = False,
-        serializer: Serializer[T],
-    ) -> OpeningCall[Reader[T]]: ...
 
     @opens
     async def reader(
@@ -246,8 +179,8 @@ class Client(
         follow: bool = False,
         isolation: Isolation | str = Isolation.READ_COMMITTED,
         compacted: bool = False,
-        serializer: Serializer[Any] | None = None,
-    ) -> Reader[Any]:
+        serializer: Serializer[T] | None = None,
+    ) -> Reader[T]:
         """
         Open a reader of a topic or of one segment; with ``follow``, also of the segment's descendants.
 
@@ -263,7 +196,7 @@ class Client(
         """
         require_serializer(serializer)
         target = name_from(topic)
-        reader = Reader[Any](self.host, target, start, follow, isolation, compacted, serializer=serializer)
+        reader = Reader[T](self.host, target, start, follow, isolation, compacted, serializer=serializer)
         return await open_reader(self.host, reader)
 
     async def snapshot(self, *topics: Name) -> Snapshot:
@@ -287,18 +220,18 @@ class Client(
         return await self._retry.run(partial(take_snapshot, self.host, names))
 
     async def _open_consumer(
-        self, targets: Targets, options: ConsumerOptions, start: Start, new: Callable[[Targets], Consumer[Any]]
-    ) -> Consumer[Any]:
+        self, targets: Targets, options: ConsumerOptions, start: Start, new: Callable[[Targets], Consumer[T]]
+    ) -> Consumer[T]:
         topics = tuple(dict.fromkeys(target.topic for target in targets))
 
-        async def join() -> Consumer[Any]:
+        async def join() -> Consumer[T]:
             # A topic that has migrated is followed from the beginning.
             consumer = new(tuple(dict.fromkeys([await self.host.topics.current_name(one) for one in targets])))
             await consumer.join()
             await self.host.prepare_rows(str(targets[0].topic))
             return consumer
 
-        async def subscribe_and_join() -> Consumer[Any]:
+        async def subscribe_and_join() -> Consumer[T]:
             if len(topics) > 1:  # create no subscription if one of the topics does not exist
                 for topic in topics:
                     await self._retry.run(partial(self.host.topics.layout, topic))

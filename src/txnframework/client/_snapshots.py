@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING
 
 from txnframework.broker import Host, OpenSegment, UndecidedMessages, undecided_after
 from txnframework.client._base import Name, name_from, open_segment
-from txnframework.client._openings import OpeningCall, opens
+from txnframework.client._content_types import T
+from txnframework.client._openings import opens
 from txnframework.client._reader import Reader, open_reader
 from txnframework.client._sends.encoded_values import require_serializer
 from txnframework.errors import InvalidInput, TopicNotFound, Unavailable
@@ -21,8 +22,6 @@ from txnframework.model.reads import Isolation, ReadRequest, Visibility
 
 if TYPE_CHECKING:
     from txnframework.serializers import Serializer
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +45,8 @@ class Snapshot:
     def __repr__(self) -> str:
         return f"<Snapshot of {', '.join(map(str, self.topics))}>"
 
-    @overload
-    def reader(self, topic: Name, *, serializer: None = None) -> OpeningCall[Reader]: ...
-
-    @overload
-    def reader(self, topic: Name, *, serializer: Serializer[T]) -> OpeningCall[Reader[T]]: ...
-
     @opens
-    async def reader(self, topic: Name, *, serializer: Serializer[Any] | None = None) -> Reader[Any]:
+    async def reader(self, topic: Name, *, serializer: Serializer[T] | None = None) -> Reader[T]:
         """
         Open a reader of one of the topics, as it is in the snapshot; it starts at the first message.
 
@@ -66,7 +59,7 @@ class Snapshot:
         if target not in self.topics:
             raise InvalidInput(f"the snapshot contains {', '.join(map(str, self.topics))}, and not {target}")
         undecided = [one for one in self.undecided if topic_of(one.segment) == target]
-        reader = Reader[Any](
+        reader = Reader[T](
             self._host,
             target,
             ends=self.ends,

@@ -58,17 +58,17 @@ async def typed(client: Client) -> None:
         assert_type(each.content.customer, str)
     async for read in await client.reader("orders", serializer=EVENTS):
         assert_type(read.content, Order | Invoice | str)
-    await client.consumer("orders", "billing", serializer=Order)  # refused: No overload variant of "consumer"
+    await client.consumer("orders", "billing", serializer=Order)  # refused: Argument "serializer" to "consumer"
 
 
 async def types_of_subscriptions(client: Client, without_await: blocking.Client, name: str) -> None:
     await client.consumer("orders", "billing", type="key_shared")
     await client.consumer("orders", "billing", type=OtherType("relay"))
     await client.consumer("orders", "billing", type=OtherType(name), serializer=ORDERS)
-    await client.consumer("orders", "billing", type="keyshared")  # refused: No overload variant of "consumer"
-    await client.consumer("orders", "billing", type=name)  # refused: No overload variant of "consumer"
+    await client.consumer("orders", "billing", type="keyshared")  # refused: Argument "type" to "consumer"
+    await client.consumer("orders", "billing", type=name)  # refused: Argument "type" to "consumer"
     without_await.consumer("orders", "billing", type="key_shared")
-    without_await.consumer("orders", "billing", type="keyshared")  # refused: No overload variant of "consumer"
+    without_await.consumer("orders", "billing", type="keyshared")  # refused: Argument "type" to "consumer"
 
 
 async def several(client: Client) -> None:
