@@ -25,7 +25,6 @@ FAMILIES = {
     3: {"NotFound"},
     4: {"Unavailable", "OutcomeUnknown", "LeaseLost", "Closed"},
     5: {"Corrupt"},
-    9: {"DemoFailed"},
 }
 """The first digit of a code's number, and the classes that have it and their subclasses."""
 

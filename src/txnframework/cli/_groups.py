@@ -15,7 +15,6 @@ from txnframework.plugin import Command, PluginRegistry, RegisteredCommand, load
 DISTRIBUTIONS = {
     "compare": "txnframework-compare",
     "console": "txnframework-console",
-    "demo": "txnframework-spark",
     "job": "txnframework-spark",
     "pipeline": "txnframework-spark",
     "replicate": "txnframework-geo",

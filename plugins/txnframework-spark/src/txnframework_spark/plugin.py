@@ -1,4 +1,4 @@
-"""Commands that this distribution adds to the command line: ``txnframework demo``, ``pipeline`` and ``job``."""
+"""Commands that this distribution adds to the command line: ``txnframework pipeline`` and ``job``."""
 
 from __future__ import annotations
 
@@ -15,16 +15,9 @@ if TYPE_CHECKING:
 def txnframework_commands() -> Iterable[Command]:
     """Return the commands; their dependencies (click, rich, PySpark) are imported when they are used."""
     return (
-        Command("demo", "Run an exactly-once Spark pipeline, kill it repeatedly, and check every row.", _demo),
         Command("pipeline", "Run an exactly-once Spark pipeline that is described by a file.", _pipeline),
         Command("job", "Compact or export whole topics, or audit a deployment, on Spark.", _job),
     )
-
-
-def _demo() -> click.Command:
-    from txnframework_spark.demo.command import demo
-
-    return demo
 
 
 def _pipeline() -> click.Command:

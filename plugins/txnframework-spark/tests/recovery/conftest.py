@@ -13,7 +13,7 @@ import pytest
 from txnframework_spark.errors import extract_reason
 from txnframework_spark.testing.expectations import LEFT, RIGHT
 from txnframework_spark.testing.pipelines import WAIT_S, PipelineProcess
-from txnframework_spark.testing.program import PipelineJob, start
+from txnframework_spark.testing.program import PipelineJob, command_of, start
 from txnframework_spark.testing.stores import Stores
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def start_process(stores: Stores, job: Callable[..., PipelineJob]) -> Iterator[C
 
         def start_one(*points: str, others: Sequence[PipelineJob] = (), **changes: Any) -> PipelineProcess:
             name = f"start-{next(numbers)}"
-            return stack.enter_context(PipelineProcess([job(**changes), *others], stores.directory, name, points))
+            command = command_of(job(**changes), *others)
+            return stack.enter_context(PipelineProcess(command, stores.directory, name, points))
 
         yield start_one
 

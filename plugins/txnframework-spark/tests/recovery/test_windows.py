@@ -21,7 +21,7 @@ from txnframework_spark.testing.expectations import (
     publish,
 )
 from txnframework_spark.testing.pipelines import PipelineProcess
-from txnframework_spark.testing.program import PipelineJob, start
+from txnframework_spark.testing.program import PipelineJob, command_of, start
 from txnframework_spark.testing.stores import Stores
 from txnframework_sql.testing.servers.postgresql import PostgresServer
 
@@ -75,7 +75,7 @@ def test_every_closed_window_of_a_backlog_is_exact(
         job = PipelineJob(url=stores.url, checkpoint=str(stores.checkpoint), **settings)
 
         def process(name: str, *points: str) -> PipelineProcess:
-            return stack.enter_context(PipelineProcess([job], tmp_path, name, points, WAIT_S))
+            return stack.enter_context(PipelineProcess(command_of(job), tmp_path, name, points, WAIT_S))
 
         first = process("first", "mid-write@2")
         first.arrival("mid-write@2")

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from txnframework_spark.errors import JavaUnusable
-from txnframework_spark.processes import list_processes
 from txnframework_spark.session import check_java
 from txnframework_spark.testing.cluster import StandaloneCluster
 from txnframework_spark.testing.pipelines import WAIT_S
+from txnframework_spark.testing.processes import list_processes
 from txnframework_spark.workers import INTERPRETER_VARIABLES
 from txnframework_sql.testing.servers.databases import fresh_database
 

@@ -7,8 +7,6 @@ from txnframework_spark.errors._runs import (
     BatchNotCommitted,
     CorruptOffset,
     DataLost,
-    DemoFailed,
-    DemoPipelineFailed,
     Diverged,
     ExportConflict,
     JobFailed,
@@ -27,12 +25,8 @@ from txnframework_spark.errors._usage import (
     JavaUnusable,
     StoresNotConfigured,
     UnknownOption,
-    UnsharedStore,
     Unsupported,
-    UnusableDirectory,
     UnusableFolder,
-    UnusableInput,
-    UnusableStore,
 )
 
 __all__ = [
@@ -40,8 +34,6 @@ __all__ = [
     "BatchNotCommitted",
     "CorruptOffset",
     "DataLost",
-    "DemoFailed",
-    "DemoPipelineFailed",
     "Diverged",
     "ExportConflict",
     "InvalidOption",
@@ -57,12 +49,8 @@ __all__ = [
     "TopicLost",
     "TopicMissing",
     "UnknownOption",
-    "UnsharedStore",
     "Unsupported",
-    "UnusableDirectory",
     "UnusableFolder",
-    "UnusableInput",
-    "UnusableStore",
     "describe_error",
     "extract_reason",
 ]

@@ -1,10 +1,8 @@
-"""Errors of running queries, jobs and the demo."""
+"""Errors of running queries and jobs."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from txnframework.errors import Conflict, Corrupt, NotFound, TxnFrameworkError, Unavailable
+from txnframework.errors import Conflict, Corrupt, NotFound, Unavailable
 
 
 class CorruptOffset(Corrupt):
@@ -163,7 +161,7 @@ class PauseOrphaned(Unavailable):
 
     :known: Nothing was changed.
     :retry: call
-    :advice: Run the demo or the test again.
+    :advice: Run the test again.
     """
 
     code = "SPARK-401"
@@ -251,32 +249,3 @@ class ExportConflict(Conflict):
             f"another export to {folder} finished as number {number} first; nothing of this export is visible; run it"
             " again to export the remaining messages"
         )
-
-
-class DemoFailed(TxnFrameworkError):
-    """
-    The demo could not be completed; the outputs were not judged.
-
-    :known: The outputs were not judged.
-    :retry: call
-    :advice: Read the reason in the text, then run the demo again.
-    """
-
-    code = "SPARK-901"
-
-
-class DemoPipelineFailed(DemoFailed):
-    """
-    The pipeline's process ended with ``status`` although it was not killed.
-
-    :known: The outputs were not judged.
-    :retry: call
-    :advice: Read ``log``, then run the demo again.
-    """
-
-    code = "SPARK-902"
-
-    def __init__(self, status: int, last_words: str, log: Path) -> None:
-        self.status = status
-        self.log = log
-        super().__init__(f"the pipeline failed with exit status {status}: {last_words} (its log is {log})")

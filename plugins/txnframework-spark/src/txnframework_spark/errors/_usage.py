@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from pathlib import Path
 
 from txnframework.errors import InvalidInput
 
@@ -107,74 +106,4 @@ class StoresNotConfigured(InvalidInput):
         super().__init__(
             f"tasks on {master} need the location of the stores: set --config to a configuration whose stores all"
             " machines can reach"
-        )
-
-
-class UnusableInput(InvalidInput):
-    """
-    The input file is invalid; ``line`` is the number of the invalid line, None if the whole file is.
-
-    :known: Nothing was sent.
-    :retry: never
-    :advice: Correct the file at ``line``.
-    """
-
-    code = "SPARK-107"
-
-    def __init__(self, path: Path, reason: str, line: int | None = None) -> None:
-        self.path = path
-        self.reason = reason
-        self.line = line
-        where = f"{path}, line {line}" if line is not None else str(path)
-        super().__init__(f"{where}: {reason}")
-
-
-class UnusableDirectory(InvalidInput):
-    """
-    ``path`` cannot be the demo's working directory.
-
-    :known: The demo did not start.
-    :retry: never
-    :advice: Name an empty directory that can be written.
-    """
-
-    code = "SPARK-108"
-
-    def __init__(self, path: Path, reason: str) -> None:
-        self.path = path
-        super().__init__(f"the demo cannot use {path}: {reason}")
-
-
-class UnusableStore(InvalidInput):
-    """
-    The URL given as ``option`` does not name a store that can be opened.
-
-    :known: The demo did not start.
-    :retry: never
-    :advice: Correct the URL given as ``option``.
-    """
-
-    code = "SPARK-109"
-
-    def __init__(self, option: str, reason: str) -> None:
-        self.option = option
-        super().__init__(f"{option}: {reason}")
-
-
-class UnsharedStore(InvalidInput):
-    """
-    The store at ``option`` cannot be shared by several processes, which the demo needs.
-
-    :known: The demo did not start.
-    :retry: never
-    :advice: Use a store that several processes can share, or leave the option out.
-    """
-
-    code = "SPARK-110"
-
-    def __init__(self, option: str, scheme: str) -> None:
-        self.option = option
-        super().__init__(
-            f"{option}: store {scheme!r} exists in one process only, but the demo runs several processes; use the URL"
-            " of a store that processes can share, or leave the option out to use a SQLite file"
         )

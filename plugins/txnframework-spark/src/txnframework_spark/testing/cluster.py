@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from txnframework.testing.servers.processes import Guard
-from txnframework_spark.processes import JVM, kill_process, list_processes, wait_for_exit
 from txnframework_spark.session import check_java, make_spark_home
+from txnframework_spark.testing.processes import JVM, kill_process, list_processes, wait_for_exit
 from txnframework_spark_workers import NURSERY
 
 _LOCALHOST: Final = "127.0.0.1"

@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
-import msgspec
-
 from txnframework_spark.microbatch.pause import VARIABLE
-from txnframework_spark.processes import FAILURE, DriverProcess, list_processes
 from txnframework_spark.session import make_spark_home
-from txnframework_spark.testing.program import PipelineJob
+from txnframework_spark.testing.processes import FAILURE, DriverProcess, KilledProcesses, list_processes
 
 WAIT_S: Final = 900.0
 """The default limit of every wait, for what hangs: on a busy machine, the start of Spark alone takes minutes."""
@@ -25,15 +21,17 @@ _FREEZES_MAX: Final = 100
 
 
 class PipelineProcess:
-    """One start of jobs, which wait at ``points`` (as ``microbatch.pause`` writes them); killed when the block ends.
+    """
+    One start of a driver, which waits at ``points`` (as ``microbatch.pause`` writes them); killed when the block ends.
 
-    Several may be started in one ``directory``, under different names. ``jobs`` run in one session. ``wait_s``: the
-    limit of every wait.
+    :param command: the program of the driver, which calls ``exit_with_parent``.
+    :param directory: for the log and the pauses; several drivers may be started in it, under different names.
+    :param wait_s: the limit of every wait; AssertionError says what did not happen, with the end of the log.
     """
 
     def __init__(
         self,
-        jobs: Sequence[PipelineJob],
+        command: Sequence[str],
         directory: Path,
         name: str,
         points: Sequence[str] = (),
@@ -49,7 +47,6 @@ class PipelineProcess:
         environment.pop(VARIABLE, None)
         if points:
             environment[VARIABLE] = f"{','.join(points)};{self._pauses}"
-        command = [sys.executable, "-m", "txnframework_spark.testing.program", msgspec.json.encode(jobs).decode()]
         self._driver = DriverProcess(command, environment, directory / f"{name}.log")
 
     def __enter__(self) -> Self:
@@ -106,9 +103,9 @@ class PipelineProcess:
         place = point.replace("@", "-")
         (self._pauses / (f"{place}.release" if pid is None else f"{place}-{pid}.release")).touch()
 
-    def kill(self) -> None:
+    def kill(self) -> KilledProcesses:
         """Kill Python and JVM of the driver, and thereby its workers."""
-        self._driver.kill()
+        return self._driver.kill()
 
     def freeze(self, is_locked: Callable[[], bool]) -> None:
         """Pause every process of the pipeline, but not during a write that blocks other processes."""

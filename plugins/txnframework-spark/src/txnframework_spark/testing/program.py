@@ -16,7 +16,6 @@ import msgspec
 
 from txnframework_spark.errors import extract_reason
 from txnframework_spark.microbatch.pause import VARIABLE
-from txnframework_spark.processes import FAILURE, exit_with_parent
 from txnframework_spark.session import (
     LOCAL_CHECKPOINT,
     is_local,
@@ -24,6 +23,7 @@ from txnframework_spark.session import (
 )
 from txnframework_spark.testing.expectations import LEFT, RIGHT, WATERMARK_S
 from txnframework_spark.testing.expectations import WINDOW_S as EVENT_WINDOW_S
+from txnframework_spark.testing.processes import FAILURE, exit_with_parent
 from txnframework_spark.workers import WORKER_SETTINGS, worker_nursery
 
 if TYPE_CHECKING:
@@ -47,6 +47,11 @@ class PipelineJob(msgspec.Struct, frozen=True):
     master: str = "local[2,3]"
     conf: dict[str, str] = {}
     output_mode: str = "append"
+
+
+def command_of(*jobs: PipelineJob) -> list[str]:
+    """Return the command that runs the jobs in one session."""
+    return [sys.executable, "-m", "txnframework_spark.testing.program", msgspec.json.encode(jobs).decode()]
 
 
 def both(frame: DataFrame) -> DataFrame:

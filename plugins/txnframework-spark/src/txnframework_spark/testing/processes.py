@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from txnframework_spark.errors import DemoFailed
-
 FAILURE: Final = "pipeline failed: "
 """The prefix of the last line of a failed pipeline's log."""
 
@@ -106,7 +104,7 @@ class KilledProcesses:
 
 
 class DriverProcess:
-    """A running pipeline. It ends when the demo has ended, because its standard input then ends."""
+    """A running pipeline. It ends when this process has ended, because its standard input then ends."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self.log = log
@@ -130,7 +128,7 @@ class DriverProcess:
         return self._process.poll()
 
     def kill(self) -> KilledProcesses:
-        """Send SIGKILL to Python and JVM; return when all processes have ended. DemoFailed if one does not end."""
+        """Send SIGKILL to Python and JVM; return when all processes have ended. RuntimeError if one does not end."""
         jvm = tuple(found.pid for found in list_processes(self.pid) if found.name == JVM)
         for pid in (self.pid, *jvm):
             kill_process(pid, self.pid)
@@ -140,7 +138,7 @@ class DriverProcess:
         for pid in workers:
             kill_process(pid, self.pid)
         if not wait_for_exit(self.pid, _GONE_WITHIN_S):
-            raise DemoFailed(f"processes of the pipeline survived SIGKILL: {list_processes(self.pid)}")
+            raise RuntimeError(f"processes of the pipeline survived SIGKILL: {list_processes(self.pid)}")
         return KilledProcesses(self.pid, jvm, workers)
 
     def _close(self) -> None:

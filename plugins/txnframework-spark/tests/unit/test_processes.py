@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from txnframework_spark.processes import DriverProcess, list_processes
+from txnframework_spark.testing.processes import DriverProcess, list_processes
 
 FAMILY = """
 import os, subprocess, sys, time
@@ -52,6 +52,7 @@ def test_a_driver_that_ended_says_its_status(tmp_path: Path) -> None:
         pass
     assert driver.status() == 3
     assert driver.log.read_text() == "done\n"
+    driver.kill()
 
 
 def test_this_process_belongs_to_another_session(tmp_path: Path) -> None:
