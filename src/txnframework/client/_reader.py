@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self
+from typing import TYPE_CHECKING, Generic, NamedTuple, Self
 
 from txnframework.broker import Host, OpenSegment, UndecidedMessages, first_completed, undecided_after
 from txnframework.client._base import close_after, open_segment, require_open
@@ -56,6 +56,20 @@ class _Track:
     messages: deque[Message] = field(default_factory=deque)
 
 
+class TopicSnapshot(NamedTuple):
+    """
+    A topic as it is in a snapshot: the life of the topic, and where each of its segments ends.
+
+    ``hidden``: transactions whose messages are left out. ``undecided``: what is not in it, because it waited for an
+    open transaction.
+    """
+
+    life: int
+    ends: Mapping[str, Position]
+    hidden: frozenset[TxnID]
+    undecided: tuple[UndecidedMessages, ...]
+
+
 class Reader(Generic[T_co]):
     """
     Reads a topic or one segment, without a trace in the stores; created by ``Client.reader`` and ``Snapshot.reader``.
@@ -64,9 +78,7 @@ class Reader(Generic[T_co]):
     ``Reader[bytes]``.
 
     Parents are read before their children. Without ``follow``, the reader ends where each segment ended when the reader
-    was opened. With ``follow``, it continues until it is closed, and follows each segment to its descendants. In a
-    snapshot it reads the segments in ``ends``, up to these positions, without the transactions in ``hidden``, of this
-    ``life`` of the topic.
+    was opened. With ``follow``, it continues until it is closed, and follows each segment to its descendants.
     """
 
     def __init__(
@@ -77,15 +89,12 @@ class Reader(Generic[T_co]):
         follow: bool = False,
         isolation: Isolation | str = Isolation.READ_COMMITTED,
         compacted: bool = False,
-        ends: Mapping[str, Position] | None = None,
-        hidden: frozenset[TxnID] = frozenset(),
-        life: int | None = None,
         serializer: Serializer[T_co] | None = None,
-        undecided: Iterable[UndecidedMessages] = (),
+        snapshot: TopicSnapshot | None = None,
     ) -> None:
         self._serializer = serializer
-        self._undecided = {one.segment: one for one in undecided}
-        self._ends, self._hidden, self._wanted_life = ends, hidden, life
+        self._snapshot = snapshot
+        self._undecided = {} if snapshot is None else {one.segment: one for one in snapshot.undecided}
         if not isinstance(start, MessageID) and start not in (EARLIEST_START, LATEST_START):
             raise InvalidInput(f"a reader starts at a message, at {EARLIEST_START!r} or at {LATEST_START!r}")
         try:
@@ -136,7 +145,7 @@ class Reader(Generic[T_co]):
     async def _open(self) -> None:
         # A planned layout change is carried out first: until then its children may have no ledgers.
         layout = await self._current_layout(watches=self._follow)
-        if self._wanted_life not in (None, *layout.lives):
+        if self._snapshot is not None and self._snapshot.life not in layout.lives:
             raise TopicNotFound(str(self._topic), deleted=True)  # another topic has its name now
         if isinstance(self._start, MessageID):
             check_message_id(self._start)
@@ -235,8 +244,8 @@ class Reader(Generic[T_co]):
 
         If one segment was named, these are this segment and, with ``follow``, its descendants.
         """
-        if self._ends is not None:
-            return tuple(one for one in layout.in_order() if str(layout.name_of(one.id)) in self._ends)
+        if self._snapshot is not None:
+            return tuple(one for one in layout.in_order() if str(layout.name_of(one.id)) in self._snapshot.ends)
         if self._only is None:
             return layout.in_order()
         only = layout.segment_of(self._only)
@@ -269,8 +278,8 @@ class Reader(Generic[T_co]):
             compacted, upto = part.entries(), part.upto
         end = None
         if until_now:
-            end = await self._readable(opened) if self._ends is None else self._ends[opened.name]
-            if self._ends is None and self._isolation is Isolation.READ_COMMITTED:
+            end = await self._readable(opened) if self._snapshot is None else self._snapshot.ends[opened.name]
+            if self._snapshot is None and self._isolation is Isolation.READ_COMMITTED:
                 self._undecided.pop(opened.name, None)
                 if (found := await undecided_after(opened, end)) is not None:
                     self._undecided[opened.name] = found
@@ -305,11 +314,12 @@ class Reader(Generic[T_co]):
             track.upto = Position(left.ledger_id, -1)
             return True
         track.from_first = False
+        hidden = frozenset() if self._snapshot is None else self._snapshot.hidden
         for entry in page.entries:
             if track.end is not None and entry.position > track.end:
                 track.upto = track.end
                 return True
-            if entry.branch is not None and entry.branch.txn_id in self._hidden:
+            if entry.branch is not None and entry.branch.txn_id in hidden:
                 continue
             view = EntryView(entry.data, entry.position, track.opened.name)
             committed = entry.visibility is Visibility.COMMITTED

@@ -10,7 +10,7 @@ from txnframework.broker import Host, OpenSegment, UndecidedMessages, undecided_
 from txnframework.client._base import Name, name_from, open_segment
 from txnframework.client._content_types import T
 from txnframework.client._openings import opens
-from txnframework.client._reader import Reader, open_reader
+from txnframework.client._reader import Reader, TopicSnapshot, open_reader
 from txnframework.client._sends.encoded_values import require_serializer
 from txnframework.errors import InvalidInput, TopicNotFound, Unavailable
 from txnframework.interfaces import IInPlaceBuffer
@@ -58,16 +58,9 @@ class Snapshot:
         target = name_from(topic)
         if target not in self.topics:
             raise InvalidInput(f"the snapshot contains {', '.join(map(str, self.topics))}, and not {target}")
-        undecided = [one for one in self.undecided if topic_of(one.segment) == target]
-        reader = Reader[T](
-            self._host,
-            target,
-            ends=self.ends,
-            hidden=self.hidden,
-            life=self._lives[target],
-            serializer=serializer,
-            undecided=undecided,
-        )
+        undecided = tuple(one for one in self.undecided if topic_of(one.segment) == target)
+        part = TopicSnapshot(self._lives[target], self.ends, self.hidden, undecided)
+        reader = Reader[T](self._host, target, serializer=serializer, snapshot=part)
         return await open_reader(self._host, reader)
 
 
