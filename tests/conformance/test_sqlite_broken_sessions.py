@@ -40,8 +40,9 @@ class IgnoresTheClock(SqliteLeaseSession):
 class CountsTooLong(SqliteLeaseSession):
     """Relies on its leases for longer than the database keeps them."""
 
-    def _extend_validity(self, expires_ms: int) -> None:
-        super()._extend_validity(expires_ms + self._ttl_ms)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._validity.ttl_ms *= 2
 
 
 BROKEN = [

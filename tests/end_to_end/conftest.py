@@ -96,7 +96,6 @@ class Stores:
         self.environment = environment
         self.options: dict[str, object] = {}
         self.domains: dict[str, object] = {}
-        self.session_option = "session_timeout_ms" if url.startswith("zookeeper:") else "session_ttl_ms"
 
     def config(self, **sections: dict[str, object]) -> dict[str, object]:
         subscriptions = {"redelivery_delay_ms": 0} | sections.pop("subscriptions", {})

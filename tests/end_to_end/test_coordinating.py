@@ -76,7 +76,7 @@ def test_a_client_that_did_nothing_sweeps(stores: Stores, outlives_client: bool)
         clock = stores.environment = VirtualEnvironment() if stores.url.startswith("memory:") else None
         limits = {"timeout_ms": 2_000, "max_clock_skew_ms": 0}
         if clock is None and not stores.url.startswith("notebook:"):  # which takes no options
-            stores.options = {stores.session_option: 2_000}
+            stores.options = {"session_ttl_ms": 2_000}
         async with stores.open() as client:
             await client.create_topic("orders")
         async with stores.open(transactions={"sweep": False, **limits}) as waiting:

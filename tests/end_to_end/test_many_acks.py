@@ -30,7 +30,7 @@ def test_every_other_of_many_messages_acknowledged_in_one_transaction(zookeeper:
     """The acks and the cursor survive exactly: what was acknowledged never comes again, everything else does."""
     # The loop is silent while it decodes and encodes megabytes. With few messages less is large already.
     in_record_max = REQUEST_BYTES_MAX // 4 if many == MANY else 1_000
-    zookeeper.options = {"session_timeout_ms": 60_000, "value_in_record_bytes_max": in_record_max}
+    zookeeper.options = {"session_ttl_ms": 60_000, "value_in_record_bytes_max": in_record_max}
     zookeeper.ledger_url = f"memory://{secrets.token_hex(8)}"
 
     async def work() -> None:

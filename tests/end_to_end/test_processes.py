@@ -62,7 +62,7 @@ asyncio.run(main())
 def test_killed_processes_transform_exactly_once(shared: Stores) -> None:
     """Whatever a killed process left behind is taken up by the next one; nothing is lost, nothing comes twice."""
     stores = shared
-    stores.options = {stores.session_option: SESSION_TTL_MS}
+    stores.options = {"session_ttl_ms": SESSION_TTL_MS}
 
     stores.run(_prepare(stores))
     for steps in STEPS_BEFORE_KILL:
@@ -83,7 +83,7 @@ def test_a_paused_process_spoils_nothing(sqlite: Stores, tmp_path: Path) -> None
     When the other one is killed, it takes over in turn.
     """
     stores = sqlite
-    stores.options = {stores.session_option: SESSION_TTL_MS}
+    stores.options = {"session_ttl_ms": SESSION_TTL_MS}
     stores.run(_prepare(stores))
     first, second = _start(stores), None
     try:

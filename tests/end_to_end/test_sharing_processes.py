@@ -52,7 +52,7 @@ asyncio.run(main())
 def test_four_processes(shared: Stores) -> None:
     """The division is even after each change; each process does its share, and every message has one effect."""
     stores = shared
-    stores.options = {stores.session_option: SESSION_TTL_MS}
+    stores.options = {"session_ttl_ms": SESSION_TTL_MS}
     workers = {}
 
     async def work() -> None:

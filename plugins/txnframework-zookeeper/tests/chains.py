@@ -35,7 +35,7 @@ BOTH = ("left", "right")
 
 def config(metadata: str, ledger: str) -> dict[str, dict[str, object]]:
     """Return what every client of a test is opened with."""
-    options = {"session_timeout_ms": SESSION_TIMEOUT_MS, "connect_timeout_ms": CONNECT_TIMEOUT_MS}
+    options = {"session_ttl_ms": SESSION_TIMEOUT_MS, "connect_timeout_ms": CONNECT_TIMEOUT_MS}
     return {
         "metadata": {"url": metadata, "options": options},
         "ledger": {"url": ledger},

@@ -147,7 +147,7 @@ def test_a_loop_that_is_held_up_keeps_its_session(url: str) -> None:
     """For longer than its timeout: what the server says meanwhile is read, and it is told that the client is there."""
 
     async def main() -> None:
-        async with opened(url, MetadataOptions(session_timeout_ms=2_400)) as zookeeper:
+        async with opened(url, MetadataOptions(session_ttl_ms=2_400)) as zookeeper:
             await zookeeper.multi([CreateNode("/e", b"", is_ephemeral=True)])
             session, connections = zookeeper.session.session_id, zookeeper.session.connections
             read = asyncio.ensure_future(zookeeper.get("/e"))
@@ -244,7 +244,7 @@ def test_a_silent_server_is_noticed_while_there_is_something_to_send(server: Ens
     """Requests go on being sent to a server that answers none; after a part of the session's timeout it is left."""
 
     async def main() -> None:
-        options = MetadataOptions(session_timeout_ms=1_200)
+        options = MetadataOptions(session_ttl_ms=1_200)
         async with opened(f"zookeeper://{server.hosts}/a", options) as zookeeper:
             wait_for_connections(zookeeper, 1_000)
             seen = Seen(zookeeper)
@@ -275,7 +275,7 @@ def test_a_request_between_two_connections_is_not_sent(server: Ensemble) -> None
     """Its caller found the last connection. No server answers the next one yet, and it is made all the same."""
 
     async def main() -> None:
-        options = MetadataOptions(session_timeout_ms=1_200)
+        options = MetadataOptions(session_ttl_ms=1_200)
         async with opened(f"zookeeper://{server.hosts}/a", options) as zookeeper:
             wait_for_connections(zookeeper, 1_000)
             seen = Seen(zookeeper)

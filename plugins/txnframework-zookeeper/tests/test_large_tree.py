@@ -165,7 +165,7 @@ async def measured(what: str, do: Callable[[], Awaitable[object]]) -> None:
 async def check(hosts: str, size: Size) -> None:
     """Load, look at every listing, and use the store as it stands then."""
     # A server that collects garbage among millions of nodes may be silent for long.
-    options = MetadataOptions(session_timeout_ms=60_000)
+    options = MetadataOptions(session_ttl_ms=60_000)
     store = await open_metadata_store(f"zookeeper://{hosts}/large", SystemEnvironment(), options)
     try:
         await measured("load", lambda: load(store.zookeeper, size))

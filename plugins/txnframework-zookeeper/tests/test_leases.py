@@ -16,7 +16,7 @@ from txnframework_zookeeper.connection._session import SessionState
 from txnframework_zookeeper.testing._clients import WAIT_S, Seen, expire, wait_for_connections
 from txnframework_zookeeper.testing.servers.zookeeper import ZooKeeper as Ensemble
 
-QUICK = MetadataOptions(session_timeout_ms=1_200, connect_timeout_ms=60_000)
+QUICK = MetadataOptions(session_ttl_ms=1_200, connect_timeout_ms=60_000)
 
 
 async def opened(stack: AsyncExitStack, url: str, options: MetadataOptions | None = None) -> ZooKeeperMetadataStore:
@@ -93,7 +93,7 @@ def test_a_holder_that_hears_nothing_gives_up_before_its_session_can_end(server:
     async def main() -> None:
         async with AsyncExitStack() as stack:
             # Long enough for a server that answers slowly beside other tests to answer within a part of it.
-            options = MetadataOptions(session_timeout_ms=2_400, connect_timeout_ms=60_000)
+            options = MetadataOptions(session_ttl_ms=2_400, connect_timeout_ms=60_000)
             store = await opened(stack, f"zookeeper://{server.hosts}/a", options)
             timeout_s = store.zookeeper.session.timeout_ms / 1000
             loop = asyncio.get_running_loop()

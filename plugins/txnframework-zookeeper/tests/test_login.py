@@ -138,7 +138,7 @@ def test_tls_is_used_and_the_server_has_to_be_known(tmp_path: Path) -> None:
         ("zookeeper://one/a//b", "cannot be a chroot"),
         ("zookeeper://one/a/../b", "cannot be a chroot"),
         ("zookeeper://one/zookeeper/a", "reserved by ZooKeeper"),
-        ("zookeeper://one/a?session_timeout_ms=1", "after the chroot"),
+        ("zookeeper://one/a?session_ttl_ms=1", "after the chroot"),
         ("zookeeper://one/a#b", "after the chroot"),
         (f"zookeeper://:{SECRET}@one/a", "no user"),
         (f"zookeeper://alice:{SECRET}/@one:x/a", "zookeeper://"),

@@ -52,12 +52,16 @@ from txnframework.plugin._contract import verify_provider
 from txnframework.plugin._discovery import load_commands, load_plugins
 from txnframework.plugin._errors import Origin, foreign_data
 from txnframework.plugin._hooks import GROUP, hookimpl
+from txnframework.plugin._leases import HEARTBEATS, MARGIN, SESSION_TTL_MS, SessionLease, SessionTtlMs, SessionValidity
 from txnframework.plugin._providers import Command, EmbeddedServer, Provider, Role, Server, ServerMember
 from txnframework.plugin._registry import PluginDescription, PluginRegistry, RegisteredCommand
 from txnframework.plugin._txn_ids import SharedTransactionIds, TransactionIds
 
 __all__ = [
     "GROUP",
+    "HEARTBEATS",
+    "MARGIN",
+    "SESSION_TTL_MS",
     "AbortRetention",
     "Admission",
     "AppendingAdmission",
@@ -76,6 +80,9 @@ __all__ = [
     "SegmentContext",
     "Server",
     "ServerMember",
+    "SessionLease",
+    "SessionTtlMs",
+    "SessionValidity",
     "SharedTransactionIds",
     "StoreContext",
     "SubscriptionContext",

@@ -17,6 +17,7 @@ from msgspec import Meta
 
 from txnframework.config import is_own_machine, parse_cluster_url
 from txnframework.errors import ConfigurationError
+from txnframework.plugin import SESSION_TTL_MS, SessionTtlMs
 
 _LOG = logging.getLogger(__name__)
 
@@ -202,14 +203,7 @@ def tls_context(options: ConnectionOptions) -> ssl.SSLContext | None:
 class MetadataOptions(ConnectionOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Options of a metadata store on NATS JetStream."""
 
-    session_ttl_ms: Annotated[
-        int,
-        Meta(
-            ge=1_000,
-            description="How long after its last heartbeat a process loses its leases; other processes observe the"
-            " heartbeats by their own clocks.",
-        ),
-    ] = 10_000
+    session_ttl_ms: SessionTtlMs = SESSION_TTL_MS
     deleted_life_ms: Annotated[
         int,
         Meta(

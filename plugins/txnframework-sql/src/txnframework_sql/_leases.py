@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from zope.interface import implementer
-
 from txnframework.environment import Environment
 from txnframework.errors import Closed, LeaseHeld, TxnFrameworkError
-from txnframework.interfaces import ILease
+from txnframework.plugin import HEARTBEATS, SessionLease, SessionValidity
 from txnframework.runtime.tasks import start_task
 from txnframework_sql._call_batches import CallBatches
 from txnframework_sql.steps.leases import (
     Clock,
-    Granted,
     LeaseRequest,
     Refused,
     acquire_leases,
@@ -26,44 +23,17 @@ from txnframework_sql.steps.leases import (
 )
 from txnframework_sql.steps.statements import Executor, Steps
 
-MARGIN = 6
-"""The session expires locally this fraction of its lifetime before other processes may take its leases."""
-
-HEARTBEATS = 3
-"""A session that holds a lease is renewed so often in its lifetime."""
-
 TOGETHER_MAX = 64
 """The most leases that are acquired, or released, in one step of the database."""
 
 
-@implementer(ILease)
-class Lease:
+class Lease(SessionLease):
     """A lease held by a session of a SQL store."""
-
-    def __init__(self, session: LeaseSession, name: str, granted: Granted) -> None:
-        self.name = name
-        self.key = granted.key
-        self.version = granted.fencing
-        self.fencing = granted.fencing
-        self._session = session
-        self._lost = asyncio.Event()
-
-    async def lost(self) -> None:
-        """Return when the lease can no longer be relied on; see ILease."""
-        await self._lost.wait()
-
-    async def release(self) -> None:
-        """Release the lease now; idempotent, also after it was lost."""
-        await self._session.release(self)
 
     @property
     def place(self) -> tuple[str, int]:
         """Its name and its fencing number, which all copies of it have."""
         return self.name, self.fencing
-
-    def end(self) -> None:
-        """Wake the callers that wait for its loss."""
-        self._lost.set()
 
 
 class LeaseSession:
@@ -73,8 +43,7 @@ class LeaseSession:
     Acquisitions that wait for their turn share a step of the database, and each of them gets its own answer. So do
     releases. A consumer has a lease for each segment of its topic.
 
-    ``clock`` decides when leases expire in the database. The local expiry is measured by this process's own clock,
-    starting before each request to the database. The two clocks are therefore never compared.
+    ``clock`` decides when leases expire in the database.
     """
 
     def __init__(self, executor: Executor, environment: Environment, name: str, ttl_ms: int, clock: Clock) -> None:
@@ -85,8 +54,7 @@ class LeaseSession:
         self._clock = clock
         # By name and fencing number, because a session may acquire a lease again that it holds.
         self._held: dict[tuple[str, int], list[Lease]] = {}
-        # The time until which the database surely keeps the session, minus the margin, as the event loop learned it.
-        self._told_until_ms = 0
+        self._validity = SessionValidity(environment, ttl_ms)
         # How often the held leases were dropped locally, and how many of those times are stored in the database.
         self._lapses = 0
         self._stored_lapses = 0
@@ -149,7 +117,7 @@ class LeaseSession:
         """Acquire leases by their names and holders, in one step; return each lease, or why it is refused."""
         self._require_open()
         now_ms = self._environment.monotonic_ms()
-        if now_ms >= self._valid_until_ms:
+        if self._validity.is_over:
             self._lapse()
         lapses = self._lapses
         request = LeaseRequest(tuple(wanted), self.name, self._ttl_ms, lapses > self._stored_lapses)
@@ -163,16 +131,16 @@ class LeaseSession:
             self._is_known = was_known
         else:
             self._require_open()
-            self._extend_validity(now_ms + self._ttl_ms)
+            self._validity.extend(now_ms)
         found: list[Lease | TxnFrameworkError] = []
         for (name, _), answer in zip(wanted, answers, strict=True):
             if isinstance(answer, Refused):
                 found.append(LeaseHeld(name, answer.holder, answer.key))
             else:
-                lease = Lease(self, name, answer)
+                lease = Lease(name, answer.key, answer.fencing, self.release)
                 self._held.setdefault(lease.place, []).append(lease)
                 found.append(lease)
-        if self._lapses > lapses or self._environment.monotonic_ms() >= self._valid_until_ms:
+        if self._lapses > lapses or self._validity.is_over:
             # The session lapsed before the reply, or the reply took longer than its lifetime: the leases are lost at
             # once.
             self._lapse()
@@ -201,13 +169,6 @@ class LeaseSession:
         if self._is_closed:
             raise Closed("the store is being closed, and its leases with it")
 
-    @property
-    def _valid_until_ms(self) -> int:
-        return self._told_until_ms
-
-    def _extend_validity(self, expires_ms: int) -> None:
-        self._told_until_ms = max(self._told_until_ms, expires_ms - self._ttl_ms // MARGIN)
-
     async def _heartbeat(self) -> None:
         """Write a new expiry time every third of the session's lifetime, immediately after one that took longer."""
         began_ms = self._environment.monotonic_ms()
@@ -228,7 +189,7 @@ class LeaseSession:
             # The acquisitions that wait for each other may not delay this.
             now_ms = self._environment.monotonic_ms()
             if await self._write_expiry():
-                self._extend_validity(now_ms + self._ttl_ms)
+                self._validity.extend(now_ms)
             else:
                 self._lapse()
         elif not self._acquiring:
@@ -265,12 +226,7 @@ class LeaseSession:
 
     async def _expire(self) -> None:
         """Drop the leases locally, before other processes can acquire them, when no heartbeat succeeded in time."""
-        while True:
-            # A lease acquired in the meantime extends the session beyond this time.
-            left_ms = self._valid_until_ms - self._environment.monotonic_ms()
-            await self._environment.sleep(left_ms if self._held else self._ttl_ms // HEARTBEATS)
-            if self._held and self._environment.monotonic_ms() >= self._valid_until_ms:
-                self._lapse()
+        await self._validity.lapse(lambda: bool(self._held), self._lapse)
 
     def _lapse(self) -> None:
         """Treat all leases as lost."""

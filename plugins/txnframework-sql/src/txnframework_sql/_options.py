@@ -7,6 +7,8 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
+from txnframework.plugin import SESSION_TTL_MS, SessionTtlMs
+
 _REPLY_MARGIN_S = 5
 
 
@@ -115,13 +117,7 @@ class DatabaseOptions(PostgresqlOptions, frozen=True, forbid_unknown_fields=True
 class MetadataOptions(DatabaseOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Options of metadata stores, in addition to those of both stores."""
 
-    session_ttl_ms: Annotated[
-        int,
-        Meta(
-            ge=30,
-            description="How long a lease outlives its holder's last heartbeat, which is sent every third of it.",
-        ),
-    ] = 6_000
+    session_ttl_ms: SessionTtlMs = SESSION_TTL_MS
     commit_pause_max_ms: Annotated[
         int,
         Meta(

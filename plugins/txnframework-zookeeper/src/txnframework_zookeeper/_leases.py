@@ -17,7 +17,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
-from zope.interface import implementer
 
 from txnframework.environment import Environment
 from txnframework.errors import (
@@ -29,10 +28,10 @@ from txnframework.errors import (
     Unavailable,
     UnknownFormat,
 )
-from txnframework.interfaces import ILease
 from txnframework.model import Key, Record
 from txnframework.model.paths import lease_key
 from txnframework.model.records import UNREADABLE
+from txnframework.plugin import SessionLease
 from txnframework.runtime.tasks import start_task
 from txnframework_zookeeper._nodes import EmptyNodeCollector, ancestors, create_surplus_parents
 from txnframework_zookeeper.connection._client import ZooKeeperClient
@@ -164,30 +163,12 @@ _HALF_TICK, _PING, _BEAT = 1 / 4, 1 / 3, 1 / 8
 _PING_MIN_S = 0.4
 
 
-@implementer(ILease)
-class Lease:
+class Lease(SessionLease):
     """A lease held by this client's session."""
 
     def __init__(self, leases: Leases, name: str, state: LeaseState) -> None:
-        self.name = name
-        self.key = state.key
-        self.version = state.fencing
-        self.fencing = state.fencing
+        super().__init__(name, state.key, state.fencing, leases.release)
         self.state = state
-        self._leases = leases
-        self._ended = asyncio.Event()
-
-    async def lost(self) -> None:
-        """Return when the lease can no longer be relied on; never later than another holder can acquire it."""
-        await self._ended.wait()
-
-    async def release(self) -> None:
-        """Release the lease now; idempotent, also after it was lost."""
-        await self._leases.release(self)
-
-    def end(self) -> None:
-        """Make ``lost`` return."""
-        self._ended.set()
 
 
 class Leases:

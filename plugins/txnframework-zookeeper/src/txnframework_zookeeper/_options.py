@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from txnframework.config import is_own_machine, parse_cluster_url
 from txnframework.errors import ConfigurationError
+from txnframework.plugin import SESSION_TTL_MS, SessionTtlMs
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,14 +33,7 @@ _SHAPE = "zookeeper://host:port,host:port/chroot"
 class MetadataOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Options of a metadata store on ZooKeeper."""
 
-    session_timeout_ms: Annotated[
-        int,
-        Meta(
-            ge=100,
-            description="How long the servers keep a session, with its leases, without hearing from the client; they"
-            " may agree to another time (minSessionTimeout, maxSessionTimeout).",
-        ),
-    ] = 10_000
+    session_ttl_ms: SessionTtlMs = SESSION_TTL_MS
     connect_timeout_ms: Annotated[
         int,
         Meta(

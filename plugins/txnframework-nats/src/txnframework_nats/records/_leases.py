@@ -5,8 +5,7 @@ A session writes heartbeats while it may hold a lease. Other processes end a ses
 time: one batch writes the end of the session, on condition that its last heartbeat is still the last one, and deletes
 its leases. So no crash leaves a lease without its session, and a heartbeat and the end exclude each other.
 
-The holder drops its leases before that: it counts from the beginning of its last confirmed heartbeat, and others count
-from its arrival. A margin covers different speeds of the clocks.
+The holder drops its leases before that: see ``SessionValidity``.
 """
 
 from __future__ import annotations
@@ -15,13 +14,11 @@ import asyncio
 from collections.abc import Sequence
 
 import msgspec
-from zope.interface import implementer
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed, LeaseHeld, TxnFrameworkError, Unavailable
-from txnframework.interfaces import ILease
-from txnframework.model import Key
 from txnframework.model.paths import lease_key
+from txnframework.plugin import HEARTBEATS, SessionLease, SessionValidity
 from txnframework.runtime.tasks import start_task
 from txnframework_nats.connection._failures import RequestRefused
 from txnframework_nats.records._copy import RecordChange
@@ -33,34 +30,6 @@ from txnframework_nats.records._layout import (
 from txnframework_nats.records._lease_writes import LeaseWrites, require_lost_race
 from txnframework_nats.records._sessions import LeaseDocument, SessionTable, decode_lease, encode_heartbeat
 from txnframework_nats.records._writer import Writer
-
-_MARGIN = 6
-_HEARTBEATS = 3
-
-
-@implementer(ILease)
-class Lease:
-    """A lease held by the session of an opening."""
-
-    def __init__(self, leases: LeaseSession, name: str, key: Key, version: int) -> None:
-        self.name = name
-        self.key = key
-        self.version = version
-        self.fencing = version
-        self._leases = leases
-        self._lost = asyncio.Event()
-
-    async def lost(self) -> None:
-        """Return when the lease can no longer be relied on; see ILease."""
-        await self._lost.wait()
-
-    async def release(self) -> None:
-        """Release the lease now; may be repeated, also after it was lost."""
-        await self._leases.release(self)
-
-    def end(self) -> None:
-        """Make ``lost`` return."""
-        self._lost.set()
 
 
 class LeaseSession:
@@ -76,9 +45,8 @@ class LeaseSession:
         self._ttl_ms = ttl_ms
         self._table = SessionTable(environment)
         self._writes = LeaseWrites(feed, writer, layout, self._table, ttl_ms)
-        self._held: dict[Lease, None] = {}
-        # The time until which other processes surely keep the session, minus the margin.
-        self._valid_until_ms = 0
+        self._held: dict[SessionLease, None] = {}
+        self._validity = SessionValidity(environment, ttl_ms)
         self._lives = 0
         # None: the present life has no message, as far as is known.
         self._life: str | None = None
@@ -89,24 +57,24 @@ class LeaseSession:
         feed.applier.observe_sessions(self._observe)
         feed.observe(self._changed, lambda: None)
 
-    async def acquire(self, name: str, holder: str) -> Lease:
+    async def acquire(self, name: str, holder: str) -> SessionLease:
         """Acquire a lease, or raise LeaseHeld."""
         async with self._changing:
             self._require_open()
-            if self._environment.monotonic_ms() >= self._valid_until_ms:
+            if self._validity.is_over:
                 self._lapse()
-            for _ in range(_HEARTBEATS):
+            for _ in range(HEARTBEATS):
                 lease = await self._acquire(name, holder)
                 if lease is not None:
                     break
             else:
-                raise Unavailable(f"lease {name} was changed by others {_HEARTBEATS} times")
-        if self._environment.monotonic_ms() >= self._valid_until_ms:
+                raise Unavailable(f"lease {name} was changed by others {HEARTBEATS} times")
+        if self._validity.is_over:
             # The reply took longer than the lease lives.
             self._lapse()
         return lease
 
-    async def _acquire(self, name: str, holder: str) -> Lease | None:
+    async def _acquire(self, name: str, holder: str) -> SessionLease | None:
         """Acquire a lease; None: others have changed it or the session meanwhile."""
         key = lease_key(name)
         await self._feed.current()
@@ -139,10 +107,10 @@ class LeaseSession:
             self._lapse_if_ended()
             return None
         if not self._is_closed and self._life == life:
-            self._valid_until_ms = max(self._valid_until_ms, begun_ms + self._ttl_ms - self._ttl_ms // _MARGIN)
+            self._validity.extend(begun_ms)
         self._require_open()
         self._table.observe(life, last - len(messages) + 1, encode_heartbeat(self._ttl_ms))
-        lease = Lease(self, name, key, last if version is None else version)
+        lease = SessionLease(name, key, last if version is None else version, self.release)
         self._held[lease] = None
         return lease
 
@@ -151,10 +119,12 @@ class LeaseSession:
         if not self._tasks and not self._is_closed:
             self._tasks = (
                 start_task(self._beat(), name="txnframework-nats heartbeat"),
-                start_task(self._expire(), name="txnframework-nats session"),
+                start_task(
+                    self._validity.lapse(lambda: bool(self._held), self._lapse), name="txnframework-nats session"
+                ),
             )
 
-    async def release(self, lease: Lease) -> None:
+    async def release(self, lease: SessionLease) -> None:
         """Release a lease; every copy of it in this session ends."""
         if lease not in self._held:
             return
@@ -200,7 +170,7 @@ class LeaseSession:
     async def _beat(self) -> None:
         """Renew the own session every third of its lifetime, and end the sessions that have expired."""
         while True:
-            await self._environment.sleep(self._ttl_ms // _HEARTBEATS)
+            await self._environment.sleep(self._ttl_ms // HEARTBEATS)
             try:
                 async with self._changing:
                     await self._renew()
@@ -232,22 +202,13 @@ class LeaseSession:
             return
         if self._life == life:
             self._table.observe(life, last, message.payload)
-            self._valid_until_ms = max(self._valid_until_ms, begun_ms + self._ttl_ms - self._ttl_ms // _MARGIN)
+            self._validity.extend(begun_ms)
 
     async def _end_expired(self) -> None:
         self._table.forget_ended()
         for life, _ in self._table.expired():
             if life != self._life:
                 await self._writes.end_life(life, self._is_own(life))
-
-    async def _expire(self) -> None:
-        """Drop the leases here, before other processes can acquire them, when no heartbeat succeeded in time."""
-        while True:
-            # A lease acquired in the meantime extends the session beyond this time.
-            left_ms = self._valid_until_ms - self._environment.monotonic_ms()
-            await self._environment.sleep(left_ms if self._held else self._ttl_ms // _HEARTBEATS)
-            if self._held and self._environment.monotonic_ms() >= self._valid_until_ms:
-                self._lapse()
 
     def _lapse(self) -> None:
         """Treat all leases as lost; the next acquisition begins another life."""

@@ -7,8 +7,9 @@ from contextlib import suppress
 
 from txnframework.environment import Environment
 from txnframework.errors import TxnFrameworkError
+from txnframework.plugin import MARGIN
 from txnframework.runtime.tasks import start_task
-from txnframework_sql._leases import MARGIN, LeaseSession
+from txnframework_sql._leases import LeaseSession
 from txnframework_sql.steps.leases import Clock, extend_alone
 from txnframework_sql.steps.statements import Executor
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from txnframework.environment import Environment
-from txnframework_sql._leases import HEARTBEATS, MARGIN, LeaseSession
+from txnframework.plugin import HEARTBEATS, MARGIN
+from txnframework_sql._leases import LeaseSession
 from txnframework_sql.sqlite._jobs import RepeatedWrite, Work
 from txnframework_sql.steps.leases import Clock
 from txnframework_sql.steps.statements import Executor, Steps
@@ -45,8 +46,6 @@ class SqliteLeaseSession(LeaseSession):
     ) -> None:
         super().__init__(executor, environment, name, ttl_ms, clock)
         self._serial = executor
-        # As ``_told_until_ms``, as the thread of the database learned it.
-        self._kept_until_ms = 0
         # When the event loop last ran a step of this session.
         self._heard_ms = 0
         self._stop_repeating: Callable[[], None] | None = None
@@ -61,10 +60,6 @@ class SqliteLeaseSession(LeaseSession):
             self._stop_repeating()
         await super()._stop()
 
-    @property
-    def _valid_until_ms(self) -> int:
-        return max(self._told_until_ms, self._kept_until_ms)
-
     async def _renew(self) -> None:
         self._heard_ms = self._environment.monotonic_ms()
         await super()._renew()
@@ -76,12 +71,13 @@ class SqliteLeaseSession(LeaseSession):
     def _due(self) -> tuple[Callable[[], Steps[bool]], Callable[[bool], None]] | None:
         """Return a renewal if the event loop is late with its own; called on the thread of the database."""
         now_ms = self._environment.monotonic_ms()
-        if not self._held or not renews_alone(now_ms, self._valid_until_ms, self._heard_ms, self._ttl_ms):
+        if not self._held or not renews_alone(now_ms, self._validity.until_ms, self._heard_ms, self._ttl_ms):
             return None
 
         def done(is_extended: bool) -> None:
-            # A session that has expired lapses in the event loop, when the loop is back.
+            # A session that has expired lapses in the event loop, when the loop is back. The loop may extend it at the
+            # same time: then the earlier of the two times may stay, which is safe.
             if is_extended:
-                self._kept_until_ms = max(self._kept_until_ms, now_ms + self._ttl_ms - self._ttl_ms // MARGIN)
+                self._validity.extend(now_ms)
 
         return self._extended, done

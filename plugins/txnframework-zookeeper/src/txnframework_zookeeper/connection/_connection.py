@@ -73,7 +73,7 @@ class Connection:
         inbox: Inbox,
         receive: Callable[[Connected | Disconnected], None],
     ) -> None:
-        session_timeout_s = options.session_timeout_ms / 1000
+        session_timeout_s = options.session_ttl_ms / 1000
         self.bridge = KazooBridge(
             inbox, min(session_timeout_s, options.connect_timeout_ms / 1000), tls_context(options)
         )
@@ -82,7 +82,7 @@ class Connection:
         self.silence_s = session_timeout_s * _READ_PART
         self.has_ended = False
         self._is_accepted = False
-        self._asked_timeout_ms = options.session_timeout_ms
+        self._asked_timeout_ms = options.session_ttl_ms
         self._inbox = inbox
         self._loop = asyncio.get_running_loop()
         self._receive = receive

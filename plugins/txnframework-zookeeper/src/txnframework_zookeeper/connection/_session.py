@@ -78,7 +78,7 @@ class Session:
         self.shown_url = servers.shown_url
         self.loop = asyncio.get_running_loop()
         self.session_id = 0
-        self.timeout_ms = options.session_timeout_ms
+        self.timeout_ms = options.session_ttl_ms
         self.role = ServerRole.UNKNOWN
         self.may_be_stale = True
         self.connections = 0
