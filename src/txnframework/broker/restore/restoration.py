@@ -8,13 +8,14 @@ from enum import Enum
 
 import msgspec
 
-from txnframework.broker.coordination import expected_version, held_leases
+from txnframework.broker.coordination import expected_version
+from txnframework.broker.exclusion import RESTORE, require_alone
 from txnframework.broker.host import Host
 from txnframework.broker.restore.reconciliation import Counts, Reconciliation, UndecidedEntries
 from txnframework.broker.stores import HostContext, beyond_reserved, open_stores
 from txnframework.config import Config, redact_url
 from txnframework.environment import Environment, SystemEnvironment
-from txnframework.errors import InvalidInput, LeaseHeld, StoreMismatch, Unavailable
+from txnframework.errors import InvalidInput, StoreMismatch
 from txnframework.interfaces import ILedgerStore, IMetadataStore, IRestorable
 from txnframework.model import index_keys, paths, records
 from txnframework.model.entry_view import EntryView
@@ -33,7 +34,6 @@ _OTHER_WAY = (
 )
 
 IDENTITY_BITS = 64
-LEASE = "restore"
 SETTLE_MS_MAX = 1_000
 """The longest time to settle an aborted transaction's participants; a sweep settles those that were not reached."""
 Progress = Callable[[str], None]
@@ -213,7 +213,9 @@ async def _restore(host: Host, request: RestoreRequest, progress: Progress) -> R
     for store in (metadata, ledgers):
         _restorable(store)
     if not request.dry_run:
-        await _require_alone(metadata)
+        # A transaction that a process commits while its entries are being decided would be confirmed there, and aborted
+        # here.
+        await require_alone(metadata, RESTORE)
     before = (metadata.identity, ledgers.identity)
     found = await metadata.get(restore_key())
     begun = None if found is None else records.decode(records.RestoreRecord, found)
@@ -234,24 +236,6 @@ async def _restore(host: Host, request: RestoreRequest, progress: Progress) -> R
         await _restorable(metadata).take_identity(to)
         progress(f"both stores are {to} now")
     return RestoreReport(*before, to, counts)
-
-
-async def _require_alone(metadata: IMetadataStore) -> None:
-    """
-    Exclude other restores, and refuse while a lease shows that another process has the stores open.
-
-    A transaction that a process commits while its entries are being decided would be confirmed there, and aborted here.
-    """
-    try:
-        await metadata.acquire_lease(LEASE, metadata.session)
-    except LeaseHeld as held:
-        raise Unavailable("another process is restoring these stores; wait until it has finished") from held
-    others = [name for name in await held_leases(metadata, "") if name != LEASE]
-    if others:
-        raise Unavailable(
-            f"another process has these stores open: it holds the lease {others[0]!r}; stop it and repeat this; if it"
-            " was killed, or ran only when the backup was taken, wait until its session has expired"
-        )
 
 
 async def _identity_to_take(host: Host, request: RestoreRequest, begun: records.RestoreRecord | None) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
+from txnframework.broker.exclusion import require_alone, require_no_others
 from txnframework.broker.store_copy.claim import REPLACED
-from txnframework.broker.store_copy.exclusion import require_alone, require_no_others
 from txnframework.broker.stores import open_ledger_store, open_metadata_store
 from txnframework.config import Config
 from txnframework.environment import Environment, SystemEnvironment

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from txnframework.broker.exclusion import require_alone, require_no_others, while_held
 from txnframework.broker.segment_ends import verify_all_segments
 from txnframework.broker.store_copy.audit import Audit, AuditReport, CopyProgress
 from txnframework.broker.store_copy.claim import CopyClaim
@@ -17,7 +18,6 @@ from txnframework.broker.store_copy.digests import (
     record_pages,
     sequence_pages,
 )
-from txnframework.broker.store_copy.exclusion import require_alone, require_no_others, while_held
 from txnframework.broker.store_copy.pairs import CopyablePair, open_pairs
 from txnframework.broker.store_copy.request import CopyReport, CopyRequest
 from txnframework.broker.stores import COPIED, verify_store_pair

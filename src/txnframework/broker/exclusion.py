@@ -1,4 +1,4 @@
-"""Leases that exclude other copies, and the look for other processes."""
+"""Leases by which the commands copy and restore exclude each other, and the look for other processes."""
 
 from __future__ import annotations
 
@@ -12,37 +12,40 @@ from txnframework.interfaces import ILease, IMetadataStore
 from txnframework.runtime.tasks import start_task
 
 T = TypeVar("T")
-LEASE = "copy"
+COPY, RESTORE = "copy", "restore"
 
 
-async def require_alone(metadata: IMetadataStore) -> ILease:
+async def require_alone(metadata: IMetadataStore, command: str = COPY) -> ILease:
     """
-    Exclude other copies, and refuse while a lease shows that another process has the store open; return the lease.
+    Exclude another such command, and refuse while a lease shows that another process has the store open.
+
+    Return the lease, which has the name of the command.
 
     :raises Unavailable: there is such a lease.
     """
+    doing = "restoring" if command == RESTORE else "copying"
     try:
-        lease = await metadata.acquire_lease(LEASE, metadata.session)
+        lease = await metadata.acquire_lease(command, metadata.session)
     except LeaseHeld as held:
         raise Unavailable(
-            f"another process is copying {metadata.identity!r}; wait until it has finished, or, if it was killed, until"
+            f"another process is {doing} {metadata.identity!r}; wait until it has finished, or, if it was killed, until"
             " its session has expired"
         ) from held
-    await require_no_others(metadata)
+    await require_no_others(metadata, command)
     return lease
 
 
-async def require_no_others(metadata: IMetadataStore) -> None:
+async def require_no_others(metadata: IMetadataStore, command: str = COPY) -> None:
     """
     Refuse while a lease shows that another process has the store open.
 
     :raises Unavailable: there is such a lease.
     """
-    others = [name for name in await held_leases(metadata, "") if name != LEASE]
+    others = [name for name in await held_leases(metadata, "") if name != command]
     if others:
         raise Unavailable(
             f"another process has {metadata.identity!r} open: it holds the lease {others[0]!r}; stop it and repeat"
-            " this; if it was killed, wait until its session has expired"
+            " this; if it was killed, or ran only when a backup was taken, wait until its session has expired"
         )
 
 
