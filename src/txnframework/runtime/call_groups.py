@@ -147,15 +147,17 @@ def _answer(one: _WaitingCall[R], answer: Exception | None) -> None:
         return
     if answer is None:
         one.answered.set_result(None)
+    elif isinstance(answer, TxnFrameworkError):
+        own = copy_error(answer, answer.__cause__)
+        one.answered.set_exception(own.with_traceback(answer.__traceback__))
     else:
-        one.answered.set_exception(_own_copy(answer))
+        one.answered.set_exception(answer)
 
 
-def _own_copy(error: Exception) -> Exception:
+def copy_error(error: TxnFrameworkError, cause: BaseException | None) -> TxnFrameworkError:
     """Return a copy of an error for one caller: one object raised in several tasks would mix up their tracebacks."""
-    if not isinstance(error, TxnFrameworkError):
-        return error
+    # Without ``__init__``: what it takes is not what ``args`` contains.
     own = type(error).__new__(type(error), *error.args)
     vars(own).update(vars(error))
-    own.__cause__ = error.__cause__
-    return own.with_traceback(error.__traceback__)
+    own.__cause__ = cause
+    return own

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from txnframework.errors import TxnFrameworkError
+from txnframework.runtime.call_groups import copy_error
 from txnframework.runtime.tasks import start_task
-from txnframework_sql._error_copies import copy_error
 
 C = TypeVar("C")
 T = TypeVar("T")

@@ -15,9 +15,9 @@ from txnframework.errors import (
     OutcomeUnknown,
     TxnFrameworkError,
 )
+from txnframework.runtime.call_groups import copy_error
 from txnframework.runtime.tasks import start_task
 from txnframework_sql._database import EntrySteps
-from txnframework_sql._error_copies import copy_error
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.postgresql._append_columns import (
     AppendCall,

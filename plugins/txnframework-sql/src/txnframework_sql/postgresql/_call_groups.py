@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from txnframework.errors import Closed, Corrupt, InvalidInput, TxnFrameworkError
+from txnframework.runtime.call_groups import copy_error
 from txnframework.runtime.tasks import start_task
-from txnframework_sql._error_copies import copy_error
 from txnframework_sql.postgresql._errors import Locked
 
 _APART_MAX = 2

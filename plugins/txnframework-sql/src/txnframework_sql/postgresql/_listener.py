@@ -10,9 +10,9 @@ from typing import Any, Protocol
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
 from txnframework.runtime.backoff import Backoff
+from txnframework.runtime.call_groups import copy_error
 from txnframework.runtime.tasks import start_task
 from txnframework.runtime.waits import is_done_within
-from txnframework_sql._error_copies import copy_error
 from txnframework_sql._options import PostgresqlOptions
 from txnframework_sql._watch import Watch, Watches
 from txnframework_sql.postgresql._connection import Connection, Driver

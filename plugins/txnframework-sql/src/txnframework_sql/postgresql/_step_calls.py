@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from txnframework.errors import Conflict, LedgerNotFound, LedgerSealed, OutcomeUnknown, Unavailable
 from txnframework.model import Append, Applied, Delete, Put, Step
-from txnframework_sql._error_copies import copy_error
+from txnframework.runtime.call_groups import copy_error
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.postgresql._call_groups import CallGroups, LockWaits
 from txnframework_sql.postgresql._connection import Row

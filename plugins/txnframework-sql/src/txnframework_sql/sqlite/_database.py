@@ -13,8 +13,8 @@ from txnframework.environment import Environment
 from txnframework.errors import Closed, Unavailable
 from txnframework.model import Delete, IndexRange, Key, KeyRange, Put, Record, RecordPage, Step
 from txnframework.model.diagnoses import Diagnosis
+from txnframework.runtime.call_groups import copy_error
 from txnframework_sql._database import Joins, Records
-from txnframework_sql._error_copies import copy_error
 from txnframework_sql._leases import LeaseSession
 from txnframework_sql._options import DatabaseOptions, LedgerOptions, MetadataOptions, ledger_options_of
 from txnframework_sql._watch import Watches

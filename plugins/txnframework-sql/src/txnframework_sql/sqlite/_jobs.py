@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from txnframework.errors import TxnFrameworkError
-from txnframework_sql._error_copies import copy_error
+from txnframework.runtime.call_groups import copy_error
 from txnframework_sql.sqlite._connection import SqliteConnection
 from txnframework_sql.sqlite._errors import DATABASE_ERRORS, translated
 from txnframework_sql.steps.statements import Change, Steps

@@ -24,7 +24,7 @@ from math import inf
 from time import monotonic
 
 from txnframework.errors import OutcomeUnknown, Unavailable
-from txnframework_sql._error_copies import copy_error
+from txnframework.runtime.call_groups import copy_error
 from txnframework_sql.sqlite._connection import SqliteConnection
 from txnframework_sql.sqlite._errors import DATABASE_ERRORS, commit_lost, is_full, translated
 from txnframework_sql.sqlite._jobs import IJob, Outcome, RepeatedJob, RepeatedWrite, attempt, deliver, failed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from txnframework.errors import LedgerNotFound, OutcomeUnknown, TxnFrameworkError, UnknownFormat
-from txnframework_sql._error_copies import copy_error
+from txnframework.runtime.call_groups import copy_error
 
 
 @pytest.mark.parametrize("error", [OutcomeUnknown("x"), LedgerNotFound("orders"), UnknownFormat("the store", 7)])
