@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed, LeaseHeld, TxnFrameworkError
 from txnframework.plugin import HEARTBEATS, SessionLease, SessionValidity
+from txnframework.runtime.call_groups import GroupRules, ResultGroups
 from txnframework.runtime.tasks import start_task
-from txnframework_sql._call_batches import CallBatches
 from txnframework_sql.steps.leases import (
     Clock,
     LeaseRequest,
@@ -64,15 +65,18 @@ class LeaseSession:
         self._changing = asyncio.Lock()
         # The acquisitions that run or wait for their turn.
         self._acquiring = 0
-        self._acquisitions = CallBatches(self._acquire_in_turn, self._drop, TOGETHER_MAX)
-        self._releases = CallBatches(self._release, lambda _: None, TOGETHER_MAX)
+        rules: GroupRules[Any] = GroupRules(
+            joins=lambda *_: True, size=lambda _: 1, size_max=TOGETHER_MAX, what="a lease", is_cancelled=False
+        )
+        self._acquisitions = ResultGroups(self._acquire_in_turn, rules, self._drop)
+        self._releases = ResultGroups(self._release, rules)
         self._tasks: tuple[asyncio.Task[None], ...] = ()
 
     async def acquire(self, name: str, holder: str) -> Lease:
         """Acquire a lease, or raise LeaseHeld."""
         self._acquiring += 1
         try:
-            return await self._acquisitions.submit((name, holder))
+            return await self._acquisitions.add((name, holder))
         finally:
             self._acquiring -= 1
 
@@ -89,7 +93,7 @@ class LeaseSession:
         """Release a lease; every copy of it in this session ends."""
         if lease not in self._held.get(lease.place, ()):
             return
-        await self._releases.submit(lease.place)
+        await self._releases.add(lease.place)
         for held in self._held.pop(lease.place, ()):
             held.end()
 
@@ -109,11 +113,11 @@ class LeaseSession:
         await self._stop()
         self._is_known = False
 
-    async def _acquire_in_turn(self, wanted: Sequence[tuple[str, str]]) -> list[Lease | TxnFrameworkError]:
+    async def _acquire_in_turn(self, wanted: Sequence[tuple[str, str]]) -> list[Lease | Exception]:
         async with self._changing:
             return await self._acquire(wanted)
 
-    async def _acquire(self, wanted: Sequence[tuple[str, str]]) -> list[Lease | TxnFrameworkError]:
+    async def _acquire(self, wanted: Sequence[tuple[str, str]]) -> list[Lease | Exception]:
         """Acquire leases by their names and holders, in one step; return each lease, or why it is refused."""
         self._require_open()
         now_ms = self._environment.monotonic_ms()
@@ -132,7 +136,7 @@ class LeaseSession:
         else:
             self._require_open()
             self._validity.extend(now_ms)
-        found: list[Lease | TxnFrameworkError] = []
+        found: list[Lease | Exception] = []
         for (name, _), answer in zip(wanted, answers, strict=True):
             if isinstance(answer, Refused):
                 found.append(LeaseHeld(name, answer.holder, answer.key))
@@ -146,7 +150,7 @@ class LeaseSession:
             self._lapse()
         return found
 
-    async def _release(self, places: Sequence[tuple[str, int]]) -> list[None]:
+    async def _release(self, places: Sequence[tuple[str, int]]) -> list[Exception | None]:
         await self._executor.write(lambda: release_leases(self.name, places))
         return [None] * len(places)
 

@@ -1,13 +1,13 @@
-"""CallBatches: calls that come during a turn share the next one, each with its own answer."""
+"""ResultGroups: calls that come during a turn share the next one, each with its own answer."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 
-from txnframework.errors import TxnFrameworkError, Unavailable
+from txnframework.errors import Unavailable
+from txnframework.runtime.call_groups import GroupRules, ResultGroups
 from txnframework.testing import run_ready
-from txnframework_sql._call_batches import CallBatches
 
 
 class World:
@@ -17,9 +17,12 @@ class World:
         self.groups: list[list[int]] = []
         self.unwanted: list[int] = []
         self.gate = asyncio.Event()
-        self.turns = CallBatches(self._perform, self.unwanted.append, 3)
+        rules: GroupRules[int] = GroupRules(
+            joins=lambda *_: True, size=lambda _: 1, size_max=3, what="a call", is_cancelled=False
+        )
+        self.turns = ResultGroups(self._perform, rules, self.unwanted.append)
 
-    async def _perform(self, calls: Sequence[int]) -> list[int | TxnFrameworkError]:
+    async def _perform(self, calls: Sequence[int]) -> list[int | Exception]:
         self.groups.append([*calls])
         await self.gate.wait()
         if 8 in calls:
@@ -32,7 +35,7 @@ def test_calls_share_turns() -> None:
 
     async def main() -> None:
         world = World()
-        calls = [asyncio.ensure_future(world.turns.submit(number)) for number in range(5)]
+        calls = [asyncio.ensure_future(world.turns.add(number)) for number in range(5)]
         await run_ready()
         assert world.groups == [[0, 1, 2]]
         world.gate.set()
@@ -45,7 +48,7 @@ def test_calls_share_turns() -> None:
             "refused 3",
             4,
         ]
-        assert await world.turns.submit(6) == 6
+        assert await world.turns.add(6) == 6
 
     asyncio.run(main())
 
@@ -55,7 +58,7 @@ def test_cancelled_callers() -> None:
 
     async def main() -> None:
         world = World()
-        calls = [asyncio.ensure_future(world.turns.submit(number)) for number in (0, 2, 4, 6)]
+        calls = [asyncio.ensure_future(world.turns.add(number)) for number in (0, 2, 4, 6)]
         await run_ready()
         calls[1].cancel()
         calls[3].cancel()
@@ -63,7 +66,7 @@ def test_cancelled_callers() -> None:
         await run_ready()
         assert world.groups == [[0, 2, 4]]
         assert (world.unwanted, await calls[0], await calls[2]) == ([2], 0, 4)
-        late = asyncio.ensure_future(world.turns.submit(10))
+        late = asyncio.ensure_future(world.turns.add(10))
         for _ in range(10):
             if world.groups[-1] == [10]:
                 break
@@ -81,7 +84,7 @@ def test_an_error_for_all() -> None:
     async def main() -> None:
         world = World()
         world.gate.set()
-        calls = [asyncio.ensure_future(world.turns.submit(number)) for number in (6, 8, 10, 12)]
+        calls = [asyncio.ensure_future(world.turns.add(number)) for number in (6, 8, 10, 12)]
         first, second, third, last = await asyncio.gather(*calls, return_exceptions=True)
         assert all(isinstance(one, Unavailable) for one in (first, second, third))
         assert len({id(first), id(second), id(third)}) == 3
