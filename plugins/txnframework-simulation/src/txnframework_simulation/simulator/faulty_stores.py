@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, ClassVar
 
-from zope.interface import directlyProvides, implementer, providedBy
+from zope.interface import implementer
 
 from txnframework.broker import ForwardingProxy
 from txnframework.interfaces import (
@@ -19,31 +19,38 @@ from txnframework.interfaces import (
     IValueWatch,
     IWatch,
 )
-from txnframework.model import (
-    Append,
-    Appended,
-    Applied,
-    Branch,
-    EntryRange,
-    Expected,
-    IndexRange,
-    Key,
-    KeyRange,
-    LedgerEntry,
-    LedgerSummary,
-    Limit,
-    MessageCount,
-    Position,
-    Put,
-    Reach,
-    Record,
-    RecordPage,
-    Step,
-    Tail,
-    WindowState,
-    require_valid,
-)
+from txnframework.model import Applied, IndexRange, Key, KeyRange, LedgerEntry, Reach, Step, require_valid
 from txnframework_simulation.simulator.store_calls import StoreCalls
+
+
+class CallForwarder(ForwardingProxy):
+    """
+    Forwards its ``reads`` and its ``writes`` through ``StoreCalls``, and everything else directly.
+
+    A call is about its first argument, or about ``about`` if that is not empty.
+    """
+
+    reads: ClassVar[frozenset[str]] = frozenset()
+    writes: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, behind: Any, calls: StoreCalls, about: str = "") -> None:
+        super().__init__(behind)
+        self._calls = calls
+        self._about = about
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the attribute of the object behind; of a method that is listed, one whose calls can fail."""
+        found = super().__getattr__(name)
+        if name not in self.reads | self.writes:
+            return found
+        make = self._calls.read if name in self.reads else self._calls.write
+
+        async def call(*arguments: Any) -> Any:
+            about = self._about or (arguments[0] if arguments else "")
+            return await make(name, about, lambda: found(*arguments))
+
+        vars(self)[name] = call  # found without this method from now on
+        return call
 
 
 @implementer(IWatch)
@@ -118,25 +125,16 @@ class FaultyTailWatch(FaultyWatch):
         self._told.append(self._telling.appended)
 
 
-@implementer(ILease)
-class FaultyLease(ForwardingProxy):
+class FaultyLease(CallForwarder):
     """A lease whose release goes through ``StoreCalls``; a loss is reported immediately, as the interface requires."""
 
     def __init__(self, lease: ILease, calls: StoreCalls) -> None:
-        super().__init__(lease)
+        super().__init__(lease, calls)
         self.key: Key = lease.key
-        self.version: int = lease.version
-        self.fencing: int = lease.fencing
-        self._lease = lease
-        self._calls = calls
-
-    async def lost(self) -> None:
-        """Return when the lease can no longer be relied on."""
-        await self._lease.lost()
 
     async def release(self) -> None:
-        """Give it up now."""
-        await self._calls.write("release", self.key, self._lease.release)
+        """Release it now."""
+        await self._calls.write("release", self.key, self._behind.release)
 
 
 @implementer(IDatabaseTransaction)
@@ -163,13 +161,15 @@ class FaultyDatabaseTransaction(ForwardingProxy):
         return deliver_late
 
 
-@implementer(IMetadataStore)
-class FaultyMetadataStore(ForwardingProxy):
+class FaultyMetadataStore(CallForwarder):
     """
     A metadata store whose calls go through ``StoreCalls``; it provides all interfaces of the real store.
 
     ``granted`` is called with each lease of the real store. Steps may be as wide as ``reach``.
     """
+
+    reads = frozenset({"get", "scan", "scan_index"})
+    writes = frozenset({"put", "delete", "break_lease"})
 
     def __init__(
         self,
@@ -178,26 +178,10 @@ class FaultyMetadataStore(ForwardingProxy):
         granted: Callable[[ILease], object] = lambda _: None,
         reach: Reach = Reach.DATABASE,
     ) -> None:
-        super().__init__(store)
+        super().__init__(store, calls)
         self.reach = reach
-        self.identity: str = store.identity
-        self.session: str = store.session
         self._store = store
-        self._calls = calls
         self._granted = granted
-        directlyProvides(self, *providedBy(store).flattened())
-
-    async def get(self, key: Key) -> Record | None:
-        """Return the record, or None."""
-        return await self._calls.read("get", key, lambda: self._store.get(key))
-
-    async def put(self, write: Put) -> int:
-        """Write a record and its index entries."""
-        return await self._calls.write("put", write, lambda: self._store.put(write))
-
-    async def delete(self, key: Key, expected: Expected) -> None:
-        """Remove a record and its index entries."""
-        await self._calls.write("delete", key, lambda: self._store.delete(key, expected))
 
     async def apply(self, step: Step, transaction: IDatabaseTransaction | None = None) -> Applied:
         """
@@ -211,14 +195,6 @@ class FaultyMetadataStore(ForwardingProxy):
             return await self._calls.write("apply", step, lambda: store.apply(step))
         assert ICoCommitStore.providedBy(store), "the caller has checked it"
         return await self._calls.read("apply with rows", step, lambda: store.apply(step, transaction))
-
-    async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
-        """Return a page of records in key order."""
-        return await self._calls.read("scan", keys, lambda: self._store.scan(keys, items_max))
-
-    async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
-        """Return a page of records in the order of an index."""
-        return await self._calls.read("scan_index", entries, lambda: self._store.scan_index(entries, items_max))
 
     async def watch(self, target: Key | KeyRange | IndexRange) -> IWatch:
         """Return an armed watch."""
@@ -236,11 +212,7 @@ class FaultyMetadataStore(ForwardingProxy):
             self._granted(lease)
             return lease
 
-        return FaultyLease(await self._calls.write("acquire_lease", name, take), self._calls)
-
-    async def break_lease(self, name: str, version: int) -> None:
-        """End another session's lease."""
-        await self._calls.write("break_lease", name, lambda: self._store.break_lease(name, version))
+        return ILease(FaultyLease(await self._calls.write("acquire_lease", name, take), self._calls))
 
     async def join(self, connection: object) -> IDatabaseTransaction:
         """Join the transaction of an application's connection."""
@@ -249,110 +221,38 @@ class FaultyMetadataStore(ForwardingProxy):
         joined = await self._calls.read("join", "the rows", lambda: store.join(connection))
         return FaultyDatabaseTransaction(joined, self._calls)
 
-    async def close(self) -> None:
-        """End the session."""
-        await self._store.close()
 
-
-@implementer(IManagedLedger)
-class FaultyLedger(ForwardingProxy):
+class FaultyLedger(CallForwarder):
     """A managed ledger whose calls go through ``StoreCalls``."""
 
+    reads = frozenset({"find_sequence", "remembered", "tail", "read", "count", "ledgers", "find_time"})
+    writes = frozenset({"append", "roll", "seal", "trim"})
+
     def __init__(self, ledger: IManagedLedger, calls: StoreCalls) -> None:
-        super().__init__(ledger)
-        self.name: str = ledger.name
-        self._ledger = ledger
-        self._calls = calls
-
-    async def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
-        """Append entries in order to the ledger ``ledger_id`` only."""
-        return await self._calls.write("append", self.name, lambda: self._ledger.append(entries, ledger_id))
-
-    async def find_sequence(self, producer: str, sequence: int) -> Appended | None:
-        """Return the stored entry of a sequence that counts, or None."""
-        return await self._calls.read(
-            "find_sequence", self.name, lambda: self._ledger.find_sequence(producer, sequence)
-        )
-
-    async def remembered(self, producer: str, sequence: int) -> WindowState:
-        """Return the stored sequences of a producer."""
-        return await self._calls.read("remembered", self.name, lambda: self._ledger.remembered(producer, sequence))
-
-    async def tail(self) -> Tail:
-        """Return a consistent view of the tail."""
-        return await self._calls.read("tail", self.name, self._ledger.tail)
-
-    async def read(self, entries: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
-        """Return the first entries of a range."""
-        return await self._calls.read("read", self.name, lambda: self._ledger.read(entries, limit))
-
-    async def count(self, entries: EntryRange, messages_max: int) -> MessageCount:
-        """Return the position up to which a range has ``messages_max`` messages."""
-        return await self._calls.read("count", self.name, lambda: self._ledger.count(entries, messages_max))
-
-    async def ledgers(self, after: int, items_max: int) -> tuple[LedgerSummary, ...]:
-        """Return the first remaining ledgers after a ledger."""
-        return await self._calls.read("ledgers", self.name, lambda: self._ledger.ledgers(after, items_max))
-
-    async def find_time(self, published_ms: int) -> Position:
-        """Return the position before the first entry of this time or later."""
-        return await self._calls.read("find_time", self.name, lambda: self._ledger.find_time(published_ms))
-
-    async def roll(self) -> Tail:
-        """Close the open ledger and open the next."""
-        return await self._calls.write("roll", self.name, self._ledger.roll)
-
-    async def seal(self) -> Tail:
-        """Refuse all further appends."""
-        return await self._calls.write("seal", self.name, self._ledger.seal)
-
-    async def trim(self, ledger_id: int, aborted: frozenset[Branch]) -> int:
-        """Remove closed ledgers below ``ledger_id``."""
-        return await self._calls.write("trim", self.name, lambda: self._ledger.trim(ledger_id, aborted))
+        super().__init__(ledger, calls, ledger.name)
 
     async def watch(self) -> IWatch:
         """Return an armed watch on the tail."""
-        watch = await self._calls.read("watch", self.name, self._ledger.watch)
+        watch = await self._calls.read("watch", self._about, self._behind.watch)
         if IAppendedWatch.providedBy(watch):
             return FaultyTailWatch(watch, self._calls)
         return FaultyWatch(watch, self._calls)
 
-    async def close(self) -> None:
-        """Let go."""
-        await self._ledger.close()
 
-
-@implementer(ILedgerStore)
-class FaultyLedgerStore(ForwardingProxy):
+class FaultyLedgerStore(CallForwarder):
     """A ledger store whose calls, and those of its ledgers, go through ``StoreCalls``."""
 
-    def __init__(self, ledgers: ILedgerStore, calls: StoreCalls) -> None:
-        super().__init__(ledgers)
-        self.identity: str = ledgers.identity
-        self._ledgers = ledgers
-        self._calls = calls
+    reads = frozenset({"list_names", "highest_txn_numbers"})
+    writes = frozenset({"delete"})
+
+    _behind: ILedgerStore
 
     async def create(self, name: str) -> IManagedLedger:
         """Open a managed ledger; create an empty one if it does not exist."""
-        return FaultyLedger(await self._calls.write("create", name, lambda: self._ledgers.create(name)), self._calls)
+        ledger = await self._calls.write("create", name, lambda: self._behind.create(name))
+        return IManagedLedger(FaultyLedger(ledger, self._calls))
 
     async def open(self, name: str) -> IManagedLedger:
         """Open an existing managed ledger, or raise LedgerNotFound."""
-        return FaultyLedger(await self._calls.read("open", name, lambda: self._ledgers.open(name)), self._calls)
-
-    async def delete(self, name: str, upto_ledger_id: int | None) -> None:
-        """Remove a managed ledger with its data."""
-        await self._calls.write("delete", name, lambda: self._ledgers.delete(name, upto_ledger_id))
-
-    async def list_names(self, prefix: str, after: str, items_max: int) -> tuple[str, ...]:
-        """Return the names with a prefix that follow ``after``, in order."""
-        listed = self._ledgers.list_names
-        return await self._calls.read("list_names", prefix, lambda: listed(prefix, after, items_max))
-
-    async def highest_txn_numbers(self) -> dict[int, int]:
-        """Return the highest transaction number ever appended, by coordinator."""
-        return await self._calls.read("highest_txn_numbers", "", self._ledgers.highest_txn_numbers)
-
-    async def close(self) -> None:
-        """Close every ledger."""
-        await self._ledgers.close()
+        ledger = await self._calls.read("open", name, lambda: self._behind.open(name))
+        return IManagedLedger(FaultyLedger(ledger, self._calls))

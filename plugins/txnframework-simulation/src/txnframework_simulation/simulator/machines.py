@@ -21,6 +21,7 @@ from txnframework.interfaces import ILease, ILedgerStore, IMetadataStore
 from txnframework.model import Reach
 from txnframework.plugin import PluginRegistry, Provider, StoreContext, hookimpl, load_plugins
 from txnframework.testing.clock import VirtualEnvironment
+from txnframework_memory import MemoryLedgerStore, MemoryMetadataStore
 from txnframework_simulation.simulator.faulty_stores import (
     FaultyLedgerStore,
     FaultyMetadataStore,
@@ -143,13 +144,13 @@ class Machine:
         """Open the metadata store of a deployment for this machine's host."""
         store = await self._world.spaces[deployment].open_metadata(self._world.pause)
         self._metadata.append(store)
-        return FaultyMetadataStore(store, self.calls, self._leases.append, self._world.reach)
+        return IMetadataStore(FaultyMetadataStore(store, self.calls, self._leases.append, self._world.reach))
 
     async def open_ledgers(self, deployment: int, identity: str | None) -> ILedgerStore:
         """Open the ledger store of a deployment for this machine's host."""
         ledgers = await self._world.spaces[deployment].open_ledgers(identity, self._world.pause)
         self._ledgers.append(ledgers)
-        return FaultyLedgerStore(ledgers, self.calls)
+        return ILedgerStore(FaultyLedgerStore(ledgers, self.calls))
 
     async def gone(self) -> None:
         """Let the stores notice that the process is gone."""
@@ -228,12 +229,12 @@ class SimulatedStores:
     @hookimpl
     def txnframework_metadata_stores(self) -> list[Provider[StoreContext, IMetadataStore]]:
         """Provide ``simulated``."""
-        return [Provider(SCHEME, self._open_metadata, FaultyMetadataStore)]
+        return [Provider(SCHEME, self._open_metadata, MemoryMetadataStore)]
 
     @hookimpl
     def txnframework_ledger_stores(self) -> list[Provider[StoreContext, ILedgerStore]]:
         """Provide ``simulated``."""
-        return [Provider(SCHEME, self._open_ledgers, FaultyLedgerStore)]
+        return [Provider(SCHEME, self._open_ledgers, MemoryLedgerStore)]
 
     async def _open_metadata(self, context: StoreContext) -> IMetadataStore:
         machine, deployment = _place(context.url)
