@@ -8,6 +8,7 @@ import pytest
 
 pytest_plugins = ["pytester"]
 
+AUTO = ("-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function")
 HEAD = """
 import pytest
 from txnframework.testing import MetadataStoreSuite
@@ -23,10 +24,10 @@ def run(pytester: pytest.Pytester, source: str, *arguments: str) -> pytest.RunRe
     return pytester.runpytest_subprocess("-p", "no:cacheprovider", *plugin, *arguments)
 
 
-@pytest.mark.parametrize("spread", [(), ("-n", "2")], ids=["one process", "workers"])
-def test_suite_runs_and_says_what_is_promised(pytester: pytest.Pytester, spread: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("options", [(), ("-n", "2"), AUTO], ids=["one process", "workers", "beside pytest-asyncio"])
+def test_suite_runs_and_says_what_is_promised(pytester: pytest.Pytester, options: tuple[str, ...]) -> None:
     """Naming a harness is all there is to do; a skip names the capability, and the end of the run sums up."""
-    if spread:
+    if "-n" in options:
         pytest.importorskip("xdist")
     result = run(
         pytester,
@@ -35,7 +36,7 @@ class TestStore(MetadataStoreSuite):
     harness = MemoryMetadataHarness
 """,
         "-rs",
-        *spread,
+        *options,
     )
     outcomes = result.parseoutcomes()
     assert outcomes["passed"] > 80

@@ -44,16 +44,20 @@ def txn_stores() -> MemoryStores:
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run a coroutine test of a suite in its own event loop; leave all other tests to other plugins."""
-    if not _is_suite(pyfuncitem.cls) or not inspect.iscoroutinefunction(pyfuncitem.obj):
+    if not _is_suite(pyfuncitem.cls):
+        return None
+    # Not the item's function: pytest-asyncio, in auto mode, has replaced that by one that is no coroutine.
+    method = getattr(pyfuncitem.instance, pyfuncitem.originalname)
+    if not inspect.iscoroutinefunction(method):
         return None
     from txnframework.testing._suites._base import run_test
 
     names = pyfuncitem._fixtureinfo.argnames
     arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
 
-    @wraps(pyfuncitem.obj)
+    @wraps(method)
     async def test() -> None:
-        await pyfuncitem.obj(**arguments)
+        await method(**arguments)
 
     with tempfile.TemporaryDirectory(prefix="txnframework-") as directory, asyncio.Runner() as runner:
         runner.run(run_test(pyfuncitem.instance, test, Path(directory)))
