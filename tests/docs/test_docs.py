@@ -112,7 +112,7 @@ def test_tests_of_programs(tmp_path: Path) -> None:
         shutil.copy(ROOT / "docs" / "examples" / name, tmp_path)
         written += (tmp_path / name).read_text(encoding="utf-8").count("def test_")
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
-    printed = run(tmp_path, "-m", "pytest", "-q", *names)
+    printed = run(tmp_path, "-m", "pytest", "-q", "-p", "no:asyncio", *names)
     assert f"\n{written} passed in " in printed
 
 

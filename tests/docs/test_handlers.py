@@ -20,7 +20,7 @@ CONFIG = {"metadata": {"url": "memory:"}, "ledger": {"url": "memory:"}}
 
 
 @pytest.mark.parametrize(("number", "part"), [(0, "run_batches(bill_all"), (1, "transaction=work")])
-def test_the_code_of_the_page(number: int, part: str) -> None:
+async def test_the_code_of_the_page(number: int, part: str) -> None:
     """A handler of batches returns what is sent; another one gets an object of its own for each message."""
     blocks = re.findall(r"<!-- run by \S+ -->\n```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
     assert len(blocks) == 2
@@ -32,19 +32,16 @@ def test_the_code_of_the_page(number: int, part: str) -> None:
     }
     exec(f"async def page(client, orders, invoices):\n{body}", names)
 
-    async def main() -> None:
-        async with txnframework.open(CONFIG) as client:
-            for topic in ("orders", "invoices"):
-                await client.create_topic(topic)
-            await (await client.producer("orders")).send(b"three apples")
-            async with (
-                await client.consumer("orders", "billing", start="earliest") as orders,
-                await client.producer("invoices") as invoices,
-                await client.consumer("invoices", "test", start="earliest") as sent,
-            ):
-                running = asyncio.ensure_future(names["page"](client, orders, invoices))
-                assert (await sent.receive(timeout_ms=60_000)).value == b"three apples"
-                orders.stop()
-                await running
-
-    asyncio.run(main())
+    async with txnframework.open(CONFIG) as client:
+        for topic in ("orders", "invoices"):
+            await client.create_topic(topic)
+        await (await client.producer("orders")).send(b"three apples")
+        async with (
+            await client.consumer("orders", "billing", start="earliest") as orders,
+            await client.producer("invoices") as invoices,
+            await client.consumer("invoices", "test", start="earliest") as sent,
+        ):
+            running = asyncio.ensure_future(names["page"](client, orders, invoices))
+            assert (await sent.receive(timeout_ms=60_000)).value == b"three apples"
+            orders.stop()
+            await running

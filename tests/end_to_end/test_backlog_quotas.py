@@ -38,36 +38,32 @@ async def prepared(client: Client) -> None:
     await client.subscribe("orders", "billing", start="earliest")
 
 
-def test_by_messages(memory: Stores, clock: VirtualEnvironment) -> None:
+async def test_by_messages(memory: Stores, clock: VirtualEnvironment) -> None:
     """The quota holds for each subscription; nothing of a refused call is stored, and later calls are accepted."""
-
-    async def work() -> None:
-        async with memory.open(**limited(messages=3)) as client:
-            await prepared(client)
-            orders = await client.producer("orders")
-            await orders.send_many([b"1", b"2", b"3", b"4"])
-            await orders.send(b"5")  # the measurement is younger than the interval
-            await clock.advance(INTERVAL_MS)
-            for _ in range(2):
-                with pytest.raises(BacklogQuotaExceeded) as refused:
-                    await orders.send(b"6")
-            assert (refused.value.topic, refused.value.subscription) == (ORDERS, "billing")
-            assert (refused.value.backlog[0], refused.value.quota) == (5, (3, -1))
-            said = f"the backlog quota of {ORDERS} is exceeded: subscription billing is 5 messages"
-            assert str(refused.value).startswith(said)
-            assert (await client.lag("orders", "billing")).messages == 5
-            await client.seek("orders", "billing", "latest")
-            with pytest.raises(BacklogQuotaExceeded):
+    async with memory.open(**limited(messages=3)) as client:
+        await prepared(client)
+        orders = await client.producer("orders")
+        await orders.send_many([b"1", b"2", b"3", b"4"])
+        await orders.send(b"5")  # the measurement is younger than the interval
+        await clock.advance(INTERVAL_MS)
+        for _ in range(2):
+            with pytest.raises(BacklogQuotaExceeded) as refused:
                 await orders.send(b"6")
-            await clock.advance(INTERVAL_MS)
+        assert (refused.value.topic, refused.value.subscription) == (ORDERS, "billing")
+        assert (refused.value.backlog[0], refused.value.quota) == (5, (3, -1))
+        said = f"the backlog quota of {ORDERS} is exceeded: subscription billing is 5 messages"
+        assert str(refused.value).startswith(said)
+        assert (await client.lag("orders", "billing")).messages == 5
+        await client.seek("orders", "billing", "latest")
+        with pytest.raises(BacklogQuotaExceeded):
             await orders.send(b"6")
-            # A topic without subscriptions has no backlog.
-            await client.create_topic("log")
-            await (await client.producer("log")).send_many([b"x"] * 10)
-            await clock.advance(INTERVAL_MS)
-            await (await client.producer("log")).send(b"x")
-
-    memory.run(work())
+        await clock.advance(INTERVAL_MS)
+        await orders.send(b"6")
+        # A topic without subscriptions has no backlog.
+        await client.create_topic("log")
+        await (await client.producer("log")).send_many([b"x"] * 10)
+        await clock.advance(INTERVAL_MS)
+        await (await client.producer("log")).send(b"x")
 
 
 def test_it_is_logged(memory: Stores, clock: VirtualEnvironment, caplog: pytest.LogCaptureFixture) -> None:
@@ -93,81 +89,69 @@ def test_it_is_logged(memory: Stores, clock: VirtualEnvironment, caplog: pytest.
     assert quota == [("producers_refused", ORDERS, "billing"), ("producers_accepted", ORDERS, "billing")]
 
 
-def test_by_bytes(memory: Stores, clock: VirtualEnvironment) -> None:
+async def test_by_bytes(memory: Stores, clock: VirtualEnvironment) -> None:
     """The size is that of the messages that are left, by their average."""
-
-    async def work() -> None:
-        async with memory.open(**limited(bytes=1_000_000)) as client:
-            await prepared(client)
-            orders = await client.producer("orders")
-            await orders.send(b"x" * 600_000)
-            await clock.advance(INTERVAL_MS)
-            await orders.send(b"x" * 600_000)
-            await clock.advance(INTERVAL_MS)
-            with pytest.raises(BacklogQuotaExceeded) as refused:
-                await orders.send(b"x")
-            messages, size = refused.value.backlog
-            assert messages == 2
-            assert 1_200_000 <= size <= 1_300_000
-            assert refused.value.quota == (-1, 1_000_000)
-
-    memory.run(work())
+    async with memory.open(**limited(bytes=1_000_000)) as client:
+        await prepared(client)
+        orders = await client.producer("orders")
+        await orders.send(b"x" * 600_000)
+        await clock.advance(INTERVAL_MS)
+        await orders.send(b"x" * 600_000)
+        await clock.advance(INTERVAL_MS)
+        with pytest.raises(BacklogQuotaExceeded) as refused:
+            await orders.send(b"x")
+        messages, size = refused.value.backlog
+        assert messages == 2
+        assert 1_200_000 <= size <= 1_300_000
+        assert refused.value.quota == (-1, 1_000_000)
 
 
-def test_in_transactions(memory: Stores, clock: VirtualEnvironment) -> None:
+async def test_in_transactions(memory: Stores, clock: VirtualEnvironment) -> None:
     """Messages that wait for an open transaction count; a transaction with a refused message cannot be committed."""
-
-    async def work() -> None:
-        async with memory.open(**limited(messages=2)) as client:
-            await prepared(client)
-            orders = await client.producer("orders")
-            txn = client.transaction()
-            await txn.begin()
-            await orders.send_many([b"1", b"2"], txn=txn)
-            await clock.advance(INTERVAL_MS)
-            with pytest.raises(BacklogQuotaExceeded):
-                await orders.send(b"3", txn=txn)
-            with pytest.raises(TransactionHasFailedOperations):
-                await txn.commit()
-            await txn.abort()
-            await clock.advance(INTERVAL_MS)
-            with pytest.raises(BacklogQuotaExceeded):
-                # Aborted messages are counted until the subscription has passed them, as for the lag.
-                await orders.send(b"3")
-            await client.seek("orders", "billing", "latest")
-            await clock.advance(INTERVAL_MS)
+    async with memory.open(**limited(messages=2)) as client:
+        await prepared(client)
+        orders = await client.producer("orders")
+        txn = client.transaction()
+        await txn.begin()
+        await orders.send_many([b"1", b"2"], txn=txn)
+        await clock.advance(INTERVAL_MS)
+        with pytest.raises(BacklogQuotaExceeded):
+            await orders.send(b"3", txn=txn)
+        with pytest.raises(TransactionHasFailedOperations):
+            await txn.commit()
+        await txn.abort()
+        await clock.advance(INTERVAL_MS)
+        with pytest.raises(BacklogQuotaExceeded):
+            # Aborted messages are counted until the subscription has passed them, as for the lag.
             await orders.send(b"3")
+        await client.seek("orders", "billing", "latest")
+        await clock.advance(INTERVAL_MS)
+        await orders.send(b"3")
 
-    memory.run(work())
 
-
-def test_of_a_namespace(memory: Stores, clock: VirtualEnvironment) -> None:
+async def test_of_a_namespace(memory: Stores, clock: VirtualEnvironment) -> None:
     """A namespace may have another quota, or none; producers of one topic share a measurement."""
-
-    async def work() -> None:
-        config = limited(messages=1) | {"namespaces": {"public/free": {"backlog_quota": {"messages": -1}}}}
-        async with memory.open(**config) as client:
-            await prepared(client)
-            first, second = [await client.producer("orders") for _ in range(2)]
-            await first.send(b"x")
-            await clock.advance(INTERVAL_MS)
-            for orders in (first, second):
-                with pytest.raises(BacklogQuotaExceeded):
-                    await orders.send(b"x")
-            assert client.host.backlog_quotas.of((await client.layout("orders")).topic) is not None
-            free = "topic://public/free/orders"
-            await client.create_topic(free)
-            await client.subscribe(free, "billing", start="earliest")
-            async with await client.producer(free) as orders:
-                await orders.send_many([b"x"] * 10)
-                await clock.advance(INTERVAL_MS)
+    config = limited(messages=1) | {"namespaces": {"public/free": {"backlog_quota": {"messages": -1}}}}
+    async with memory.open(**config) as client:
+        await prepared(client)
+        first, second = [await client.producer("orders") for _ in range(2)]
+        await first.send(b"x")
+        await clock.advance(INTERVAL_MS)
+        for orders in (first, second):
+            with pytest.raises(BacklogQuotaExceeded):
                 await orders.send(b"x")
-            assert client.host.backlog_quotas.of((await client.layout(free)).topic) is None
+        assert client.host.backlog_quotas.of((await client.layout("orders")).topic) is not None
+        free = "topic://public/free/orders"
+        await client.create_topic(free)
+        await client.subscribe(free, "billing", start="earliest")
+        async with await client.producer(free) as orders:
+            await orders.send_many([b"x"] * 10)
+            await clock.advance(INTERVAL_MS)
+            await orders.send(b"x")
+        assert client.host.backlog_quotas.of((await client.layout(free)).topic) is None
 
-    memory.run(work())
 
-
-def test_dead_letters_wait(memory: Stores, clock: VirtualEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dead_letters_wait(memory: Stores, clock: VirtualEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
     """While their topic accepts none, a letter is tried again after a delay, and it is moved in the end."""
     tried: list[bytes | None] = []
     move = DeadLetters._move
@@ -178,65 +162,58 @@ def test_dead_letters_wait(memory: Stores, clock: VirtualEnvironment, monkeypatc
 
     monkeypatch.setattr(DeadLetters, "_move", note)
 
-    async def work() -> None:
-        async with memory.open(**limited(messages=1)) as client:
-            await prepared(client)
-            await client.create_topic(LETTERS)
-            await client.subscribe(LETTERS, "audit", start="earliest")
-            await (await client.producer("orders")).send_many([b"1", b"2"])
-            await (await client.producer(LETTERS)).send(b"earlier letter")
+    async with memory.open(**limited(messages=1)) as client:
+        await prepared(client)
+        await client.create_topic(LETTERS)
+        await client.subscribe(LETTERS, "audit", start="earliest")
+        await (await client.producer("orders")).send_many([b"1", b"2"])
+        await (await client.producer(LETTERS)).send(b"earlier letter")
+        await clock.advance(INTERVAL_MS)
+        rule = DeadLetter(redeliveries_max=0)
+        consumer = await client.consumer("orders", "billing", type="shared", dead_letter=rule)
+        await consumer.nack(await consumer.receive())
+        other = await consumer.receive()
+        waiting = asyncio.ensure_future(consumer.receive())
+        await run_ready(1_000)
+        assert len(tried) == 1
+        await client.seek(LETTERS, "audit", "latest")
+        for _ in range(10):
             await clock.advance(INTERVAL_MS)
-            rule = DeadLetter(redeliveries_max=0)
-            consumer = await client.consumer("orders", "billing", type="shared", dead_letter=rule)
-            await consumer.nack(await consumer.receive())
-            other = await consumer.receive()
-            waiting = asyncio.ensure_future(consumer.receive())
-            await run_ready(1_000)
-            assert len(tried) == 1
-            await client.seek(LETTERS, "audit", "latest")
-            for _ in range(10):
-                await clock.advance(INTERVAL_MS)
-                await run_ready()
-            async with await client.reader(LETTERS) as reader:
-                assert [message.value async for message in reader] == [b"earlier letter", tried[0]]
-            assert tried[0] != other.value
-            waiting.cancel()
-
-    memory.run(work())
+            await run_ready()
+        async with await client.reader(LETTERS) as reader:
+            assert [message.value async for message in reader] == [b"earlier letter", tried[0]]
+        assert tried[0] != other.value
+        waiting.cancel()
 
 
-def test_handlers_wait(memory: Stores, clock: VirtualEnvironment) -> None:
+async def test_handlers_wait(memory: Stores, clock: VirtualEnvironment) -> None:
     """While the topic of the results accepts none, a message is handled again and again, and is no dead letter."""
+    async with memory.open(**limited(messages=1)) as client:
+        await prepared(client)
+        await client.create_topic("bills")
+        await client.subscribe("bills", "audit", start="earliest")
+        await (await client.producer("orders")).send(b"1")
+        bills = await client.producer("bills")
+        await bills.send(b"earlier bill")
+        await clock.advance(INTERVAL_MS)
+        counts: list[int] = []
 
-    async def work() -> None:
-        async with memory.open(**limited(messages=1)) as client:
-            await prepared(client)
-            await client.create_topic("bills")
-            await client.subscribe("bills", "audit", start="earliest")
-            await (await client.producer("orders")).send(b"1")
-            bills = await client.producer("bills")
-            await bills.send(b"earlier bill")
+        async def bill(order: Message, txn: Transaction) -> None:
+            counts.append(order.redelivery_count)
+            await bills.send(b"bill", txn=txn)
+            consumer.stop()
+
+        consumer = await client.consumer("orders", "billing", dead_letter=DeadLetter(redeliveries_max=0))
+        running = asyncio.ensure_future(consumer.run(bill, retries_max=2))
+        for _ in range(20):
+            await run_ready()
+            await clock.advance(HOUR_MS // 20)
+        assert len(counts) > 5
+        await client.seek("bills", "audit", "latest")
+        while not running.done():
             await clock.advance(INTERVAL_MS)
-            counts: list[int] = []
-
-            async def bill(order: Message, txn: Transaction) -> None:
-                counts.append(order.redelivery_count)
-                await bills.send(b"bill", txn=txn)
-                consumer.stop()
-
-            consumer = await client.consumer("orders", "billing", dead_letter=DeadLetter(redeliveries_max=0))
-            running = asyncio.ensure_future(consumer.run(bill, retries_max=2))
-            for _ in range(20):
-                await run_ready()
-                await clock.advance(HOUR_MS // 20)
-            assert len(counts) > 5
-            await client.seek("bills", "audit", "latest")
-            while not running.done():
-                await clock.advance(INTERVAL_MS)
-                await run_ready()
-            await running
-            assert {*counts} == {0}
-            async with await client.reader("bills") as reader:
-                assert [message.value async for message in reader] == [b"earlier bill", b"bill"]
-
-    memory.run(work())
+            await run_ready()
+        await running
+        assert {*counts} == {0}
+        async with await client.reader("bills") as reader:
+            assert [message.value async for message in reader] == [b"earlier bill", b"bill"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,49 +15,41 @@ if TYPE_CHECKING:
     from conftest import Stores
 
 
-def test_a_metadata_store_from_a_backup(sqlite: Stores, tmp_path: Path) -> None:
+async def test_a_metadata_store_from_a_backup(sqlite: Stores, tmp_path: Path) -> None:
     """It does not know ids that the ledger knows: going on would take aborted messages for committed ones."""
-
-    async def work() -> None:
-        metadata, ledger = (f"sqlite:///{tmp_path}/{name}.db" for name in ("metadata", "ledger"))
-        opening: dict[str, object] = {"metadata": {"url": metadata}, "ledger": {"url": ledger}}
-        async with txnframework.open(opening, registry=sqlite.registry) as client:
-            await client.create_topic("orders")
-        shutil.copy(tmp_path / "metadata.db", tmp_path / "backup.db")
-        async with txnframework.open(opening, registry=sqlite.registry) as client:
-            producer = await client.producer("orders")
-            async with client.transaction() as txn:
-                await producer.send(b"one", txn=txn)
-        async with txnframework.open(opening, registry=sqlite.registry) as client:
-            assert await sqlite.read(client, "orders") == [b"one"]
-        shutil.copy(tmp_path / "backup.db", tmp_path / "metadata.db")
-        with pytest.raises(StoreMismatch, match="restore from a backup") as refused:
-            async with txnframework.open(opening, registry=sqlite.registry):
-                pass
-        assert metadata in str(refused.value)
-        assert ledger in str(refused.value)
-
-    asyncio.run(work())
+    metadata, ledger = (f"sqlite:///{tmp_path}/{name}.db" for name in ("metadata", "ledger"))
+    opening: dict[str, object] = {"metadata": {"url": metadata}, "ledger": {"url": ledger}}
+    async with txnframework.open(opening, registry=sqlite.registry) as client:
+        await client.create_topic("orders")
+    shutil.copy(tmp_path / "metadata.db", tmp_path / "backup.db")
+    async with txnframework.open(opening, registry=sqlite.registry) as client:
+        producer = await client.producer("orders")
+        async with client.transaction() as txn:
+            await producer.send(b"one", txn=txn)
+    async with txnframework.open(opening, registry=sqlite.registry) as client:
+        assert await sqlite.read(client, "orders") == [b"one"]
+    shutil.copy(tmp_path / "backup.db", tmp_path / "metadata.db")
+    with pytest.raises(StoreMismatch, match="restore from a backup") as refused:
+        async with txnframework.open(opening, registry=sqlite.registry):
+            pass
+    assert metadata in str(refused.value)
+    assert ledger in str(refused.value)
 
 
-def test_a_ledger_store_from_a_backup(sqlite: Stores, tmp_path: Path) -> None:
+async def test_a_ledger_store_from_a_backup(sqlite: Stores, tmp_path: Path) -> None:
     """A cursor that is ahead of its segment gives it away when the subscription is opened."""
-
-    async def work() -> None:
-        metadata, ledger = (f"sqlite:///{tmp_path}/{name}.db" for name in ("metadata", "ledger"))
-        opening: dict[str, object] = {"metadata": {"url": metadata}, "ledger": {"url": ledger}}
-        async with txnframework.open(opening, registry=sqlite.registry) as client:
-            await client.create_topic("orders")
-        shutil.copy(tmp_path / "ledger.db", tmp_path / "backup.db")
-        async with txnframework.open(opening, registry=sqlite.registry) as client:
-            await (await client.producer("orders")).send(b"one")
-            async with await client.consumer("orders", "billing", start="earliest") as consumer:
-                await consumer.ack(await consumer.receive(timeout_ms=60_000))
-        async with txnframework.open(opening, registry=sqlite.registry) as client:
-            await (await client.consumer("orders", "billing")).close()
-        shutil.copy(tmp_path / "backup.db", tmp_path / "ledger.db")
-        async with txnframework.open(opening, registry=sqlite.registry) as client:
-            with pytest.raises(StoreMismatch, match="billing has acknowledged"):
-                await client.consumer("orders", "billing")
-
-    asyncio.run(work())
+    metadata, ledger = (f"sqlite:///{tmp_path}/{name}.db" for name in ("metadata", "ledger"))
+    opening: dict[str, object] = {"metadata": {"url": metadata}, "ledger": {"url": ledger}}
+    async with txnframework.open(opening, registry=sqlite.registry) as client:
+        await client.create_topic("orders")
+    shutil.copy(tmp_path / "ledger.db", tmp_path / "backup.db")
+    async with txnframework.open(opening, registry=sqlite.registry) as client:
+        await (await client.producer("orders")).send(b"one")
+        async with await client.consumer("orders", "billing", start="earliest") as consumer:
+            await consumer.ack(await consumer.receive(timeout_ms=60_000))
+    async with txnframework.open(opening, registry=sqlite.registry) as client:
+        await (await client.consumer("orders", "billing")).close()
+    shutil.copy(tmp_path / "backup.db", tmp_path / "ledger.db")
+    async with txnframework.open(opening, registry=sqlite.registry) as client:
+        with pytest.raises(StoreMismatch, match="billing has acknowledged"):
+            await client.consumer("orders", "billing")

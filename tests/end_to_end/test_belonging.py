@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 import txnframework
@@ -15,31 +13,23 @@ def _config(metadata: str, ledger: str) -> dict[str, object]:
     return {"metadata": {"url": metadata}, "ledger": {"url": ledger}}
 
 
-def test_stores_of_different_identities(registry: PluginRegistry) -> None:
+async def test_stores_of_different_identities(registry: PluginRegistry) -> None:
     """Both are named, so that the wrong one can be told."""
-
-    async def work() -> None:
-        ledger = "memory://belonging-ledger"
-        async with txnframework.open(_config("memory://belonging-one", ledger), registry=registry):
+    ledger = "memory://belonging-ledger"
+    async with txnframework.open(_config("memory://belonging-one", ledger), registry=registry):
+        pass
+    with pytest.raises(StoreMismatch) as refused:
+        async with txnframework.open(_config("memory://belonging-two", ledger), registry=registry):
             pass
-        with pytest.raises(StoreMismatch) as refused:
-            async with txnframework.open(_config("memory://belonging-two", ledger), registry=registry):
-                pass
-        for named in ("belonging-two", "belonging-ledger"):
-            assert named in str(refused.value)
-        async with txnframework.open(_config("memory://belonging-one", ledger), registry=registry):
-            pass  # nothing was changed by that
-
-    asyncio.run(work())
+    for named in ("belonging-two", "belonging-ledger"):
+        assert named in str(refused.value)
+    async with txnframework.open(_config("memory://belonging-one", ledger), registry=registry):
+        pass  # nothing was changed by that
 
 
-def test_a_configuration_that_does_not_fit(registry: PluginRegistry) -> None:
+async def test_a_configuration_that_does_not_fit(registry: PluginRegistry) -> None:
     """The error names the place in the configuration, and passwords never."""
-
-    async def work() -> None:
-        with pytest.raises(ConfigurationError, match=r"metadata\.url") as refused:
-            async with txnframework.open({"metadata": {"url": "nosuch://me:secret@host/db"}}, registry=registry):
-                pass
-        assert "secret" not in str(refused.value)
-
-    asyncio.run(work())
+    with pytest.raises(ConfigurationError, match=r"metadata\.url") as refused:
+        async with txnframework.open({"metadata": {"url": "nosuch://me:secret@host/db"}}, registry=registry):
+            pass
+    assert "secret" not in str(refused.value)

@@ -62,112 +62,96 @@ async def advanced(stores: Stores, receiving: Coroutine[Any, Any, tuple[Message,
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_read_ahead(memory: Stores, kind: str) -> None:
+async def test_read_ahead(memory: Stores, kind: str) -> None:
     """No more is read than the bytes allow, whatever the count allows; in the end everything comes, in order."""
-
-    async def work() -> None:
-        memory.environment = VirtualEnvironment()
-        bounds = {"read_bytes_max": 5 * SIZE}
-        async with memory.open(subscriptions=bounds, client={"receive_messages_max": 1}) as client:
-            await send(client, [SIZE] * 50)
-            consumer = await client.consumer("orders", "billing", type=kind, start="earliest")
-            numbers = []
-            for _ in range(50):
-                (message,) = await advanced(memory, consumer.receive_many(messages_max=1))
-                waiting, delivered = held_bytes(consumer)
-                assert waiting <= 5 * (SIZE + 1)
-                assert delivered <= 2 * (SIZE + 1)
-                numbers += numbers_of([message])
-                await consumer.ack(message)
-            assert numbers == list(range(50))
-            await consumer.close()
-
-    memory.run(work())
+    memory.environment = VirtualEnvironment()
+    bounds = {"read_bytes_max": 5 * SIZE}
+    async with memory.open(subscriptions=bounds, client={"receive_messages_max": 1}) as client:
+        await send(client, [SIZE] * 50)
+        consumer = await client.consumer("orders", "billing", type=kind, start="earliest")
+        numbers = []
+        for _ in range(50):
+            (message,) = await advanced(memory, consumer.receive_many(messages_max=1))
+            waiting, delivered = held_bytes(consumer)
+            assert waiting <= 5 * (SIZE + 1)
+            assert delivered <= 2 * (SIZE + 1)
+            numbers += numbers_of([message])
+            await consumer.ack(message)
+        assert numbers == list(range(50))
+        await consumer.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_not_acknowledged(memory: Stores, kind: str) -> None:
+async def test_not_acknowledged(memory: Stores, kind: str) -> None:
     """A consumer gets no more than fits; as much more as it acknowledges, and it again when it asks for it."""
-
-    async def work() -> None:
-        memory.environment = VirtualEnvironment()
-        async with memory.open(subscriptions={"unacknowledged_bytes_max": 3 * SIZE + 500}) as client:
-            await send(client, [SIZE] * 8)
-            consumer = await client.consumer("orders", "billing", type=kind, start="earliest")
-            received = await advanced(memory, consumer.receive_many(messages_max=100))
-            assert numbers_of(received) == [0, 1, 2]
-            assert await come(memory, consumer) == []
-            await consumer.ack(received[0], received[1])
-            assert await come(memory, consumer) == [3, 4]
-            await consumer.redeliver_unacknowledged()
-            assert await come(memory, consumer) == [2, 3, 4]
-            await consumer.ack(received[2])
-            assert await come(memory, consumer) == [5]
-            await consumer.close()
-
-    memory.run(work())
+    memory.environment = VirtualEnvironment()
+    async with memory.open(subscriptions={"unacknowledged_bytes_max": 3 * SIZE + 500}) as client:
+        await send(client, [SIZE] * 8)
+        consumer = await client.consumer("orders", "billing", type=kind, start="earliest")
+        received = await advanced(memory, consumer.receive_many(messages_max=100))
+        assert numbers_of(received) == [0, 1, 2]
+        assert await come(memory, consumer) == []
+        await consumer.ack(received[0], received[1])
+        assert await come(memory, consumer) == [3, 4]
+        await consumer.redeliver_unacknowledged()
+        assert await come(memory, consumer) == [2, 3, 4]
+        await consumer.ack(received[2])
+        assert await come(memory, consumer) == [5]
+        await consumer.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_message_larger_than_every_bound(memory: Stores, kind: str) -> None:
+async def test_a_message_larger_than_every_bound(memory: Stores, kind: str) -> None:
     """It comes alone: after what is before it was acknowledged, and before what is behind it."""
-
-    async def work() -> None:
-        memory.environment = VirtualEnvironment()
-        bounds = {"unacknowledged_bytes_max": 2 * SIZE + 500, "read_bytes_max": 2 * SIZE}
-        async with memory.open(subscriptions=bounds) as client:
-            await send(client, [SIZE, 10 * SIZE, SIZE, SIZE])
-            consumer = await client.consumer("orders", "billing", type=kind, start="earliest")
-            for expected in ([0], [1], [2, 3]):
-                received = await advanced(memory, consumer.receive_many(messages_max=100))
-                assert numbers_of(received) == expected
-                assert await come(memory, consumer) == []
-                await consumer.ack(*received)
-            await consumer.close()
-
-    memory.run(work())
+    memory.environment = VirtualEnvironment()
+    bounds = {"unacknowledged_bytes_max": 2 * SIZE + 500, "read_bytes_max": 2 * SIZE}
+    async with memory.open(subscriptions=bounds) as client:
+        await send(client, [SIZE, 10 * SIZE, SIZE, SIZE])
+        consumer = await client.consumer("orders", "billing", type=kind, start="earliest")
+        for expected in ([0], [1], [2, 3]):
+            received = await advanced(memory, consumer.receive_many(messages_max=100))
+            assert numbers_of(received) == expected
+            assert await come(memory, consumer) == []
+            await consumer.ack(*received)
+        await consumer.close()
 
 
 @pytest.mark.parametrize("kind", ["failover", "shared", "key_shared"])
-def test_permits_for_what_others_took(memory: Stores, kind: str) -> None:
+async def test_permits_for_what_others_took(memory: Stores, kind: str) -> None:
     """Permits that were granted for small messages, which others took, are not used for as many large ones."""
-
-    async def work() -> None:
-        memory.environment = VirtualEnvironment()
-        bounds: dict[str, Any] = {"unacknowledged_bytes_max": 3 * SIZE + 500}
-        async with memory.open(subscriptions=bounds, client={"receive_messages_max": 300}) as client:
-            await client.create_topic("orders")
-            producer = await client.producer("orders")
-            options: dict[str, Any] = {"type": kind, "start": "earliest"}
-            consumers = [await client.consumer("orders", "billing", name=name, **options) for name in ("a", "b")]
-            for number in range(7):
-                await producer.send_many([b""] * 30, key=b"%d" % number)
-            await run_ready()
-            if kind == "failover":
-                # The one that stands by was granted permits for what the active one took; it is active now.
-                received = await advanced(memory, consumers[0].receive_many(messages_max=300))
-                await consumers[0].ack(*received)
-                await consumers.pop(0).close()
-            for number in range(20):
-                await producer.send(bytes([number]) * SIZE, key=b"%d" % (number % 7))
-            numbers: dict[int, list[int]] = {}
-            while sum(map(len, numbers.values())) < 20:
-                before = sum(map(len, numbers.values()))
-                for consumer in consumers:
-                    await run_ready()
-                    assert held_bytes(consumer)[1] <= 3 * SIZE + 500
-                    received = await drained(memory, consumer)
-                    for one in numbers_of(received):
-                        in_order = {"failover": 0, "key_shared": one % 7, "shared": one}[kind]
-                        numbers.setdefault(in_order, []).append(one)
-                    await consumer.ack(*received)
-                assert sum(map(len, numbers.values())) > before
-            for some in numbers.values():
-                assert some == sorted(set(some))
+    memory.environment = VirtualEnvironment()
+    bounds: dict[str, Any] = {"unacknowledged_bytes_max": 3 * SIZE + 500}
+    async with memory.open(subscriptions=bounds, client={"receive_messages_max": 300}) as client:
+        await client.create_topic("orders")
+        producer = await client.producer("orders")
+        options: dict[str, Any] = {"type": kind, "start": "earliest"}
+        consumers = [await client.consumer("orders", "billing", name=name, **options) for name in ("a", "b")]
+        for number in range(7):
+            await producer.send_many([b""] * 30, key=b"%d" % number)
+        await run_ready()
+        if kind == "failover":
+            # The one that stands by was granted permits for what the active one took; it is active now.
+            received = await advanced(memory, consumers[0].receive_many(messages_max=300))
+            await consumers[0].ack(*received)
+            await consumers.pop(0).close()
+        for number in range(20):
+            await producer.send(bytes([number]) * SIZE, key=b"%d" % (number % 7))
+        numbers: dict[int, list[int]] = {}
+        while sum(map(len, numbers.values())) < 20:
+            before = sum(map(len, numbers.values()))
             for consumer in consumers:
-                await consumer.close()
-
-    memory.run(work())
+                await run_ready()
+                assert held_bytes(consumer)[1] <= 3 * SIZE + 500
+                received = await drained(memory, consumer)
+                for one in numbers_of(received):
+                    in_order = {"failover": 0, "key_shared": one % 7, "shared": one}[kind]
+                    numbers.setdefault(in_order, []).append(one)
+                await consumer.ack(*received)
+            assert sum(map(len, numbers.values())) > before
+        for some in numbers.values():
+            assert some == sorted(set(some))
+        for consumer in consumers:
+            await consumer.close()
 
 
 async def drained(stores: Stores, consumer: Consumer) -> list[Message]:
@@ -178,18 +162,14 @@ async def drained(stores: Stores, consumer: Consumer) -> list[Message]:
         return []
 
 
-def test_a_reader(stores: Stores) -> None:
+async def test_a_reader(stores: Stores) -> None:
     """It holds as much as the bound allows, or one larger entry."""
-
-    async def work() -> None:
-        async with stores.open(subscriptions={"read_bytes_max": 5 * SIZE}) as client:
-            await send(client, [SIZE] * 12 + [20 * SIZE] + [SIZE] * 12)
-            async with await client.reader("orders") as reader:
-                numbers = []
-                async for message in reader:
-                    numbers += numbers_of([message])
-                    left = [one for track in reader._tracks.values() for one in track.messages]
-                    assert sum(len(one.value or b"") for one in left) <= 5 * SIZE
-                assert numbers == list(range(25))
-
-    stores.run(work())
+    async with stores.open(subscriptions={"read_bytes_max": 5 * SIZE}) as client:
+        await send(client, [SIZE] * 12 + [20 * SIZE] + [SIZE] * 12)
+        async with await client.reader("orders") as reader:
+            numbers = []
+            async for message in reader:
+                numbers += numbers_of([message])
+                left = [one for track in reader._tracks.values() for one in track.messages]
+                assert sum(len(one.value or b"") for one in left) <= 5 * SIZE
+            assert numbers == list(range(25))

@@ -99,28 +99,26 @@ async def end(stores: Stores, *, commits: bool) -> TxnID:
 
 
 @pytest.mark.parametrize("commits", [True, False], ids=["committed", "aborted"])
-def test_deletes_go_in_bounded_multis_and_a_crash_between_two_tears_nothing(zookeeper: Stores, commits: bool) -> None:
+async def test_deletes_go_in_bounded_multis_and_a_crash_between_two_tears_nothing(
+    zookeeper: Stores, commits: bool
+) -> None:
     """
     Each record goes with its index entry; what the transaction did is as it ended, and whoever settles next finishes.
     """
-
-    async def test() -> None:
-        txn_id = await end(zookeeper, commits=commits)
-        async with zookeeper.open(**SECTIONS) as client:
-            left = await records_of(client, operations_range(txn_id))
-            assert len(left) == MESSAGES - REMOVED_TOGETHER_MAX
-            assert await records_of(client, EVERY_ACK) == left
-            assert (await client.lag("t", "s")).messages == (0 if commits else MESSAGES)
-            removal = Dying(client, MESSAGES)
-            await (await client.host.coordinator()).settle(txn_id)
-            assert removal.removed == [len(left)]
-            assert await records_of(client, operations_range(txn_id)) == set()
-            assert await records_of(client, EVERY_ACK) == set()
-            consumer = await client.consumer("t", "s")
-            if commits:
-                with pytest.raises(ReceiveTimeout):
-                    await consumer.receive(timeout_ms=SOON_MS)
-            else:
-                assert len({(await consumer.receive()).value for _ in range(MESSAGES)}) == MESSAGES
-
-    zookeeper.run(test())
+    txn_id = await end(zookeeper, commits=commits)
+    async with zookeeper.open(**SECTIONS) as client:
+        left = await records_of(client, operations_range(txn_id))
+        assert len(left) == MESSAGES - REMOVED_TOGETHER_MAX
+        assert await records_of(client, EVERY_ACK) == left
+        assert (await client.lag("t", "s")).messages == (0 if commits else MESSAGES)
+        removal = Dying(client, MESSAGES)
+        await (await client.host.coordinator()).settle(txn_id)
+        assert removal.removed == [len(left)]
+        assert await records_of(client, operations_range(txn_id)) == set()
+        assert await records_of(client, EVERY_ACK) == set()
+        consumer = await client.consumer("t", "s")
+        if commits:
+            with pytest.raises(ReceiveTimeout):
+                await consumer.receive(timeout_ms=SOON_MS)
+        else:
+            assert len({(await consumer.receive()).value for _ in range(MESSAGES)}) == MESSAGES

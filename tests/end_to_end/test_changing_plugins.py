@@ -131,47 +131,39 @@ async def used(served: Served, name: str, use: Use) -> list[bytes]:
 @pytest.mark.parametrize(
     ("own", "other"), [*permutations(TRANSACTIONAL, 2), *((one, "plain") for one in TRANSACTIONAL)]
 )
-def test_what_was_sent_in_transactions(served: Served, own: str, other: str) -> None:
+async def test_what_was_sent_in_transactions(served: Served, own: str, other: str) -> None:
     """
     Whatever a transaction wrote through one buffer, another one shows exactly the same or refuses the topic, with one
     sentence that names it, before anything is read or sent; and under the first one it is as it was.
     """
-
-    async def work() -> None:
-        for use in USES:
-            shown = await used(served, own, use)
-            async with served.open(other) as client:
-                found = await read_or_refusal(client)
-                if isinstance(found, str):
-                    assert ORDERS in found
-                    assert "\n" not in found
-                else:
-                    # Only what has no transactions can be sure that it shows the same.
-                    assert (other, found) == ("plain", shown)
-                if other != "plain":
-                    with pytest.raises(ConfigurationError):
-                        await (await client.producer(ORDERS)).send(b"more")
-                    await client.maintain()
-            async with served.open(own) as client:
-                assert await read(client) == shown
-                await client.delete_topic(ORDERS, force=True)
-
-    served.run(work())
+    for use in USES:
+        shown = await used(served, own, use)
+        async with served.open(other) as client:
+            found = await read_or_refusal(client)
+            if isinstance(found, str):
+                assert ORDERS in found
+                assert "\n" not in found
+            else:
+                # Only what has no transactions can be sure that it shows the same.
+                assert (other, found) == ("plain", shown)
+            if other != "plain":
+                with pytest.raises(ConfigurationError):
+                    await (await client.producer(ORDERS)).send(b"more")
+                await client.maintain()
+        async with served.open(own) as client:
+            assert await read(client) == shown
+            await client.delete_topic(ORDERS, force=True)
 
 
 @pytest.mark.parametrize(("own", "other"), list(permutations(SERVED, 2)))
-def test_what_was_sent_outside_transactions(served: Served, own: str, other: str) -> None:
+async def test_what_was_sent_outside_transactions(served: Served, own: str, other: str) -> None:
     """A topic that no transaction used is served by whichever plugins are configured, and goes on with them."""
-
-    async def work() -> None:
-        assert await used(served, own, nothing) == [b"before", b"behind"]
-        async with served.open(other) as client:
-            assert await read(client) == [b"before", b"behind"]
-            if other != "plain":
-                await send_committed(client)
-                assert await read(client) == [b"before", b"behind", b"committed 1", b"committed 2"]
-
-    served.run(work())
+    assert await used(served, own, nothing) == [b"before", b"behind"]
+    async with served.open(other) as client:
+        assert await read(client) == [b"before", b"behind"]
+        if other != "plain":
+            await send_committed(client)
+            assert await read(client) == [b"before", b"behind", b"committed 1", b"committed 2"]
 
 
 async def hold(client: Client, commit: bool) -> TxnID:
@@ -199,56 +191,49 @@ async def _out_of_reach(*_: object) -> None:
     ("own", "other"),
     [("marker", "metadata"), ("marker", "plain"), ("marker", "sidecar"), ("metadata", "marker"), ("metadata", "plain")],
 )
-def test_what_was_acknowledged_in_transactions(served: Served, own: str, other: str, commit: bool) -> None:
+async def test_what_was_acknowledged_in_transactions(served: Served, own: str, other: str, commit: bool) -> None:
     """
     A message that a transaction holds is delivered by no plugins that cannot tell: they refuse the subscription, and
     leave what waits there to those that can. The buffers of one family share its pending acknowledgments.
     """
     short: dict[str, Any] = {"transactions": {"end_timeout_ms": 1, "sweep": False}}
 
-    async def work() -> None:
-        async with served.open(own, **short) as client:
-            txn_id = await hold(client, commit)
-        async with served.open(other, **short) as client:
-            await client.maintain()
-            with pytest.raises(ReceiveTimeout if other == "sidecar" else REFUSED):
-                async with await client.consumer(ORDERS, "billing") as consumer:
-                    await consumer.receive(timeout_ms=30)
-        async with served.open(own) as client:
-            if not commit:
-                await client.abort(txn_id)
-            await client.maintain()
+    async with served.open(own, **short) as client:
+        txn_id = await hold(client, commit)
+    async with served.open(other, **short) as client:
+        await client.maintain()
+        with pytest.raises(ReceiveTimeout if other == "sidecar" else REFUSED):
             async with await client.consumer(ORDERS, "billing") as consumer:
-                if commit:
-                    with pytest.raises(ReceiveTimeout):
-                        await consumer.receive(timeout_ms=30)
-                else:
-                    assert (await consumer.receive(timeout_ms=SOON_MS)).value == b"held"
+                await consumer.receive(timeout_ms=30)
+    async with served.open(own) as client:
+        if not commit:
+            await client.abort(txn_id)
+        await client.maintain()
+        async with await client.consumer(ORDERS, "billing") as consumer:
+            if commit:
+                with pytest.raises(ReceiveTimeout):
+                    await consumer.receive(timeout_ms=30)
+            else:
+                assert (await consumer.receive(timeout_ms=SOON_MS)).value == b"held"
 
-    served.run(work())
 
-
-def test_hosts_that_do_not_agree(served: Served) -> None:
+async def test_hosts_that_do_not_agree(served: Served) -> None:
     """
     A host that opened the topic with other plugins before the first transaction shows nothing of what those did, and
     does not pass for having settled what it cannot.
     """
-
-    async def work() -> None:
-        async with served.open("metadata") as stale:
-            await stale.create_topic(ORDERS)
-            await (await stale.producer(ORDERS)).send(b"before")
-            assert await read(stale) == [b"before"]
-            async with served.open("marker") as client:
-                txn = client.transaction(domain="persistent")
-                await txn.begin()
-                await (await client.producer(ORDERS)).send(b"aborted", txn=txn)
-                await txn.abort()
-                coordinator = await client.host.coordinator("persistent")
-                with pytest.raises(Unavailable, match="another family"):
-                    await stale.host.participants.settle(Participant(ORDERS), await coordinator.describe(txn.id))
-                assert await read(client) == [b"before"]
-            with pytest.raises(ConfigurationError, match=ORDERS):
-                await read(stale)
-
-    served.run(work())
+    async with served.open("metadata") as stale:
+        await stale.create_topic(ORDERS)
+        await (await stale.producer(ORDERS)).send(b"before")
+        assert await read(stale) == [b"before"]
+        async with served.open("marker") as client:
+            txn = client.transaction(domain="persistent")
+            await txn.begin()
+            await (await client.producer(ORDERS)).send(b"aborted", txn=txn)
+            await txn.abort()
+            coordinator = await client.host.coordinator("persistent")
+            with pytest.raises(Unavailable, match="another family"):
+                await stale.host.participants.settle(Participant(ORDERS), await coordinator.describe(txn.id))
+            assert await read(client) == [b"before"]
+        with pytest.raises(ConfigurationError, match=ORDERS):
+            await read(stale)

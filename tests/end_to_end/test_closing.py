@@ -71,95 +71,80 @@ def test_an_error_is_not_hidden_by_what_closing_could_not_do(memory: Stores, mon
         asyncio.run(work_well())
 
 
-def test_what_is_settled_while_closing_begins_nothing_anew(memory: Stores) -> None:
+async def test_what_is_settled_while_closing_begins_nothing_anew(memory: Stores) -> None:
     """A segment that is opened by settling, when the sweeps were stopped already, does not start them again."""
-
-    async def work() -> None:
-        async with memory.open() as one:
-            await one.create_topic("orders")
-            async with memory.open() as two:
-                txn = one.transaction()
-                await txn.begin()
-                await (await one.producer("orders")).send(b"new", txn=txn)
-                await two.commit(txn.id)
-        assert await tasks_left() == []
-
-    memory.run(work())
+    async with memory.open() as one:
+        await one.create_topic("orders")
+        async with memory.open() as two:
+            txn = one.transaction()
+            await txn.begin()
+            await (await one.producer("orders")).send(b"new", txn=txn)
+            await two.commit(txn.id)
+    assert await tasks_left() == []
 
 
-def test_closing_goes_on_when_whoever_waits_for_it_is_cancelled(memory: Stores) -> None:
+async def test_closing_goes_on_when_whoever_waits_for_it_is_cancelled(memory: Stores) -> None:
     """The caller is free at once, everything is let go of in the end, and closing again waits for that."""
-
-    async def work() -> None:
-        gate = asyncio.Event()
-        async with memory.open() as watching:
-            async with memory.open() as client:
-                host = client.host
-                await client.create_topic("orders")
-                async with client.transaction() as txn:
-                    await (await client.producer("orders")).send(b"new", txn=txn)
-                host.own_transactions._settling.start(gate.wait)
-                closing = asyncio.ensure_future(host.close())
-                await run_ready()
-                closing.cancel()
-                await asyncio.wait({closing})
-                assert closing.cancelled()
-                again = asyncio.ensure_future(host.close())
-                await run_ready()
-                assert not again.done()
-                gate.set()
-                await again
-            left = await watching.host.metadata.scan(leases_range(""), 100)
-            assert left.records == ()
-        assert await tasks_left() == []
-
-    memory.run(work())
+    gate = asyncio.Event()
+    async with memory.open() as watching:
+        async with memory.open() as client:
+            host = client.host
+            await client.create_topic("orders")
+            async with client.transaction() as txn:
+                await (await client.producer("orders")).send(b"new", txn=txn)
+            host.own_transactions._settling.start(gate.wait)
+            closing = asyncio.ensure_future(host.close())
+            await run_ready()
+            closing.cancel()
+            await asyncio.wait({closing})
+            assert closing.cancelled()
+            again = asyncio.ensure_future(host.close())
+            await run_ready()
+            assert not again.done()
+            gate.set()
+            await again
+        left = await watching.host.metadata.scan(leases_range(""), 100)
+        assert left.records == ()
+    assert await tasks_left() == []
 
 
-def test_closing_goes_on_past_what_fails(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closing_goes_on_past_what_fails(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """What could not be closed is told; everything else is closed, the stores and their sessions too."""
 
     async def fails() -> None:
         raise Unavailable("the disk is gone")
 
-    async def work() -> None:
-        async with AsyncExitStack() as stack:
-            client = await stack.enter_async_context(memory.open())
-            await client.create_topic("orders")
-            sent = await (await client.producer("orders")).send(b"new")
-            segment = await client.host.segment(sent.segment)
-            monkeypatch.setattr(segment.buffer, "close", fails)
-            closing = stack.pop_all()
-        with pytest.raises(Unavailable, match="the disk"):
-            await closing.aclose()
-        with pytest.raises(Closed):
-            await client.host.metadata.scan(leases_range(""), 1)
-        assert await tasks_left() == []
-
-    memory.run(work())
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(memory.open())
+        await client.create_topic("orders")
+        sent = await (await client.producer("orders")).send(b"new")
+        segment = await client.host.segment(sent.segment)
+        monkeypatch.setattr(segment.buffer, "close", fails)
+        closing = stack.pop_all()
+    with pytest.raises(Unavailable, match="the disk"):
+        await closing.aclose()
+    with pytest.raises(Closed):
+        await client.host.metadata.scan(leases_range(""), 1)
+    assert await tasks_left() == []
 
 
-def test_a_begin_that_waits_for_its_share_is_told_of_the_close(memory: Stores) -> None:
+async def test_a_begin_that_waits_for_its_share_is_told_of_the_close(memory: Stores) -> None:
     """Not left to wait for ever for a look at the leases that is not going to come."""
+    reached = asyncio.Event()
 
-    async def work() -> None:
-        reached = asyncio.Event()
+    async def never(*_: Any) -> Any:
+        reached.set()
+        await asyncio.Event().wait()
 
-        async def never(*_: Any) -> Any:
-            reached.set()
-            await asyncio.Event().wait()
-
-        async with memory.open() as client:
-            await client.host.coordinator()
-            (served,) = client.host._coordinators.values()
-            client.host.metadata.acquire_lease = never  # type: ignore[method-assign]
-            waiting = asyncio.ensure_future(served.share.held())
-            await reached.wait()
-        assert await asyncio.wait_for(waiting, 60) == frozenset()
-        with pytest.raises(Closed):
-            await asyncio.wait_for(served.share.changed(frozenset()), 60)
-
-    memory.run(work())
+    async with memory.open() as client:
+        await client.host.coordinator()
+        (served,) = client.host._coordinators.values()
+        client.host.metadata.acquire_lease = never  # type: ignore[method-assign]
+        waiting = asyncio.ensure_future(served.share.held())
+        await reached.wait()
+    assert await asyncio.wait_for(waiting, 60) == frozenset()
+    with pytest.raises(Closed):
+        await asyncio.wait_for(served.share.changed(frozenset()), 60)
 
 
 def test_who_comes_after_the_client_was_closed_is_told_so(memory: Stores) -> None:
@@ -254,43 +239,35 @@ def test_errors_come_out_of_the_block(memory: Stores) -> None:
         raise ZeroDivisionError
 
 
-def test_a_dispatch_that_opens_while_the_host_closes(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_dispatch_that_opens_while_the_host_closes(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """Closing does not find it yet, so it ends by itself: no lease is held for it, and none of its tasks runs on."""
+    async with memory.open() as client:
+        await client.create_topic("orders")
+        await client.subscribe("orders", "billing")
+        dispatches = client.host.dispatches
+        opening, closed = asyncio.Event(), asyncio.Event()
+        parts_of = dispatches._parts
 
-    async def work() -> None:
-        async with memory.open() as client:
-            await client.create_topic("orders")
-            await client.subscribe("orders", "billing")
-            dispatches = client.host.dispatches
-            opening, closed = asyncio.Event(), asyncio.Event()
-            parts_of = dispatches._parts
+        async def parts_late(ref: Any) -> Any:
+            opening.set()
+            await closed.wait()
+            return await parts_of(ref)
 
-            async def parts_late(ref: Any) -> Any:
-                opening.set()
-                await closed.wait()
-                return await parts_of(ref)
-
-            monkeypatch.setattr(dispatches, "_parts", parts_late)
-            joining = asyncio.ensure_future(client.consumer("orders", "billing"))
-            await opening.wait()
-            await dispatches.close()
-            closed.set()
-            with pytest.raises(Closed):
-                await joining
-            assert not (await client.host.metadata.scan(leases_range("dispatch "), 10)).records
-
-    memory.run(work())
+        monkeypatch.setattr(dispatches, "_parts", parts_late)
+        joining = asyncio.ensure_future(client.consumer("orders", "billing"))
+        await opening.wait()
+        await dispatches.close()
+        closed.set()
+        with pytest.raises(Closed):
+            await joining
+        assert not (await client.host.metadata.scan(leases_range("dispatch "), 10)).records
 
 
-def test_open_consumers_leave_no_tasks(memory: Stores) -> None:
+async def test_open_consumers_leave_no_tasks(memory: Stores) -> None:
     """A program need not close its consumers before the client; also not if two clients share a subscription."""
-
-    async def work() -> None:
-        async with memory.open() as client, memory.open() as other:
-            await client.create_topic("orders", segments=4)
-            await client.consumer("orders", "billing", type="shared")
-            await other.consumer("orders", "billing", type="shared")
-            await run_ready()
-        assert await tasks_left() == []
-
-    memory.run(work())
+    async with memory.open() as client, memory.open() as other:
+        await client.create_topic("orders", segments=4)
+        await client.consumer("orders", "billing", type="shared")
+        await other.consumer("orders", "billing", type="shared")
+        await run_ready()
+    assert await tasks_left() == []

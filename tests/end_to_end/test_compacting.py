@@ -50,368 +50,316 @@ async def ledgers(client: Client) -> int:
     return len(await client.host.ledgers.list_names("compacted:", "", 100))
 
 
-def test_the_latest_of_each_key_that_counts(stores: Stores) -> None:
+async def test_the_latest_of_each_key_that_counts(stores: Stores) -> None:
     """Aborted and open messages are never looked at; what came after the compaction is read from the topic."""
-
-    async def work() -> None:
-        async with stores.open() as client, stores.open() as elsewhere:
-            await client.create_topic("prices")
-            producer = await client.producer("prices")
-            await producer.send(b"no key")
-            await send(client, (b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"))
-            async with client.transaction() as txn:
-                await send(client, (b"b", b"2"), txn=txn)
-            lost = client.transaction()
-            await lost.begin()
-            await send(client, (b"a", b"aborted"), txn=lost)
-            await lost.abort()
-            await send(client, (b"c", None), (b"e", b""))
-            still_open = client.transaction()
-            await still_open.begin()
-            await send(client, (b"b", b"open"), txn=still_open)
-            await send(client, (b"d", b"behind"))
-            await client.compact("prices")
-            assert await compacted(elsewhere) == [b"no key", b"2", b"2", b""]
-            await still_open.commit()
-            assert await compacted(elsewhere) == [b"no key", b"2", b"2", b"", b"open", b"behind"]
-            await elsewhere.compact("prices")
-            async with await client.reader("prices", compacted=True) as reader:
-                messages = [message async for message in reader]
-            assert [message.value for message in messages] == [b"no key", b"2", b"", b"open", b"behind"]
-            async with await client.reader("prices") as reader:
-                originals = {message.id: message async for message in reader}
-            assert len(originals) == 10
-            for message in messages:
-                original = originals[message.id]
-                assert (original.key, original.value, original.txn_id) == (message.key, message.value, message.txn_id)
-            (internal,) = await client.host.ledgers.list_names("compacted:", "", 10)
-            assert [topic.name for topic in await client.topics.list()] == ["prices"]
-            for use in (client.create_topic, client.producer, client.reader):
-                with pytest.raises(InvalidName):
-                    await use(internal)
-
-    stores.run(work())
+    async with stores.open() as client, stores.open() as elsewhere:
+        await client.create_topic("prices")
+        producer = await client.producer("prices")
+        await producer.send(b"no key")
+        await send(client, (b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"))
+        async with client.transaction() as txn:
+            await send(client, (b"b", b"2"), txn=txn)
+        lost = client.transaction()
+        await lost.begin()
+        await send(client, (b"a", b"aborted"), txn=lost)
+        await lost.abort()
+        await send(client, (b"c", None), (b"e", b""))
+        still_open = client.transaction()
+        await still_open.begin()
+        await send(client, (b"b", b"open"), txn=still_open)
+        await send(client, (b"d", b"behind"))
+        await client.compact("prices")
+        assert await compacted(elsewhere) == [b"no key", b"2", b"2", b""]
+        await still_open.commit()
+        assert await compacted(elsewhere) == [b"no key", b"2", b"2", b"", b"open", b"behind"]
+        await elsewhere.compact("prices")
+        async with await client.reader("prices", compacted=True) as reader:
+            messages = [message async for message in reader]
+        assert [message.value for message in messages] == [b"no key", b"2", b"", b"open", b"behind"]
+        async with await client.reader("prices") as reader:
+            originals = {message.id: message async for message in reader}
+        assert len(originals) == 10
+        for message in messages:
+            original = originals[message.id]
+            assert (original.key, original.value, original.txn_id) == (message.key, message.value, message.txn_id)
+        (internal,) = await client.host.ledgers.list_names("compacted:", "", 10)
+        assert [topic.name for topic in await client.topics.list()] == ["prices"]
+        for use in (client.create_topic, client.producer, client.reader):
+            with pytest.raises(InvalidName):
+                await use(internal)
 
 
-def test_one_message_of_a_batch(stores: Stores) -> None:
+async def test_one_message_of_a_batch(stores: Stores) -> None:
     """It keeps its place in the batch, and so its id; producers, headers and times are as they were."""
+    async with stores.open(client={"linger_ms": 20}) as client:
+        await client.create_topic("prices")
 
-    async def work() -> None:
-        async with stores.open(client={"linger_ms": 20}) as client:
-            await client.create_topic("prices")
+        class Second(Compactor):
+            name = "second"
 
-            class Second(Compactor):
-                name = "second"
+            def keeps(self, message: DecidedMessage) -> bool:
+                return message.message.value == b"2"
 
-                def keeps(self, message: DecidedMessage) -> bool:
-                    return message.message.value == b"2"
-
-            async with await client.producer("prices") as producer:
-                sent = await producer.send_many([b"1", b"2", b"3"])
-            await client.compact("prices", Second)
-            async with await client.reader("prices", compacted=True) as reader:
-                (message,) = [message async for message in reader]
-            assert message.id == sent[1]
-            async with await client.reader("prices") as reader:
-                assert message in [message async for message in reader]
-
-    stores.run(work())
+        async with await client.producer("prices") as producer:
+            sent = await producer.send_many([b"1", b"2", b"3"])
+        await client.compact("prices", Second)
+        async with await client.reader("prices", compacted=True) as reader:
+            (message,) = [message async for message in reader]
+        assert message.id == sent[1]
+        async with await client.reader("prices") as reader:
+            assert message in [message async for message in reader]
 
 
-def test_in_the_order_of_commits(memory: Stores) -> None:
+async def test_in_the_order_of_commits(memory: Stores) -> None:
     """By the time of the commit, as long as the outcomes are kept; later a clear refusal instead of another order."""
-
-    async def work() -> None:
-        clock = memory.environment = VirtualEnvironment()
-        async with memory.open(transactions={"retention_ms": 1_000, "max_clock_skew_ms": 0}) as client:
-            await client.create_topic("prices")
-            first, second, third = (client.transaction() for _ in range(3))
-            for txn, value in ((first, b"1"), (second, b"2"), (third, b"aborted")):
-                await txn.begin()
-                await send(client, (b"k", value), txn=txn)
-            await clock.advance(10)
-            await second.commit()
-            await third.abort()
-            await clock.advance(10)
-            await send(client, (b"k", b"plain"))
-            await clock.advance(10)
-            await first.commit()
-            await client.compact("prices", Everything, order="commit")
-            assert await compacted(client) == [b"2", b"plain", b"1"]
+    clock = memory.environment = VirtualEnvironment()
+    async with memory.open(transactions={"retention_ms": 1_000, "max_clock_skew_ms": 0}) as client:
+        await client.create_topic("prices")
+        first, second, third = (client.transaction() for _ in range(3))
+        for txn, value in ((first, b"1"), (second, b"2"), (third, b"aborted")):
+            await txn.begin()
+            await send(client, (b"k", value), txn=txn)
+        await clock.advance(10)
+        await second.commit()
+        await third.abort()
+        await clock.advance(10)
+        await send(client, (b"k", b"plain"))
+        await clock.advance(10)
+        await first.commit()
+        await client.compact("prices", Everything, order="commit")
+        assert await compacted(client) == [b"2", b"plain", b"1"]
+        await client.compact("prices", order="commit")
+        assert await compacted(client) == [b"1"]
+        await client.compact("prices", LatestByKey)
+        assert await compacted(client) == [b"plain"], "the order of positions begins anew"
+        await client.compact("prices", order="commit")
+        coordinator = await client.host.coordinator()
+        for txn in (first, second, third):
+            await coordinator.settle(txn.id)
+        await clock.advance(100_000)
+        await coordinator.collect(clock.now_ms())
+        with pytest.raises(CommitOrderUnknown, match="too long ago"):
             await client.compact("prices", order="commit")
-            assert await compacted(client) == [b"1"]
-            await client.compact("prices", LatestByKey)
-            assert await compacted(client) == [b"plain"], "the order of positions begins anew"
-            await client.compact("prices", order="commit")
-            coordinator = await client.host.coordinator()
-            for txn in (first, second, third):
-                await coordinator.settle(txn.id)
-            await clock.advance(100_000)
-            await coordinator.collect(clock.now_ms())
-            with pytest.raises(CommitOrderUnknown, match="too long ago"):
-                await client.compact("prices", order="commit")
-            assert await compacted(client) == [b"1"]
-            with pytest.raises(InvalidInput, match="'position' or 'commit'"):
-                await client.compact("prices", order="time")  # type: ignore[arg-type]
-
-    memory.run(work())
+        assert await compacted(client) == [b"1"]
+        with pytest.raises(InvalidInput, match="'position' or 'commit'"):
+            await client.compact("prices", order="time")  # type: ignore[arg-type]
 
 
 @pytest.mark.families
-def test_each_order_keeps_its_own_message(stores: Stores) -> None:
+async def test_each_order_keeps_its_own_message(stores: Stores) -> None:
     """Whatever was compacted before: what one order left out may be what the other one keeps."""
-
-    async def work() -> None:
-        clock = stores.environment = VirtualEnvironment() if stores.url.startswith("memory:") else None
-        async with stores.open() as client:
-            await client.create_topic("prices")
-            late, early = client.transaction(), client.transaction()
-            for txn, value in ((late, b"sent first"), (early, b"committed first")):
-                await txn.begin()
-                await send(client, (b"k", value), txn=txn)
-            await early.commit()
-            if clock is None:
-                await asyncio.sleep(0.01)
-            else:
-                await clock.advance(10)
-            await late.commit()
-            kept = {"position": [b"committed first"], "commit": [b"sent first"]}
-            for order in ("position", "commit", "position", "position", "commit"):
-                await client.compact("prices", order=order)
-                assert await compacted(client) == kept[order]
-
-    stores.run(work())
+    clock = stores.environment = VirtualEnvironment() if stores.url.startswith("memory:") else None
+    async with stores.open() as client:
+        await client.create_topic("prices")
+        late, early = client.transaction(), client.transaction()
+        for txn, value in ((late, b"sent first"), (early, b"committed first")):
+            await txn.begin()
+            await send(client, (b"k", value), txn=txn)
+        await early.commit()
+        if clock is None:
+            await asyncio.sleep(0.01)
+        else:
+            await clock.advance(10)
+        await late.commit()
+        kept = {"position": [b"committed first"], "commit": [b"sent first"]}
+        for order in ("position", "commit", "position", "position", "commit"):
+            await client.compact("prices", order=order)
+            assert await compacted(client) == kept[order]
 
 
-def test_an_order_that_was_trimmed_is_refused(stores: Stores) -> None:
+async def test_an_order_that_was_trimmed_is_refused(stores: Stores) -> None:
     """What the order of commits left out is not there any more: nothing is changed, and one sentence says why."""
-
-    async def work() -> None:
-        async with stores.open(retention={"time_ms": 0}) as client:
-            await client.create_topic("prices")
-            opened = await client.host.segment(str((await client.layout("prices")).name_of(0)))
-            await send(client, (b"a", b"1"), (b"a", b"2"))
-            await client.compact("prices", order="commit")
-            await opened.ledger.roll()
-            await client.host.maintenance.round()
-            await send(client, (b"a", b"3"))
-            with pytest.raises(CompactedInOtherOrder, match=r"trimmed since$"):
-                await client.compact("prices")
-            assert await compacted(client) == [b"2", b"3"]
-
-    stores.run(work())
+    async with stores.open(retention={"time_ms": 0}) as client:
+        await client.create_topic("prices")
+        opened = await client.host.segment(str((await client.layout("prices")).name_of(0)))
+        await send(client, (b"a", b"1"), (b"a", b"2"))
+        await client.compact("prices", order="commit")
+        await opened.ledger.roll()
+        await client.host.maintenance.round()
+        await send(client, (b"a", b"3"))
+        with pytest.raises(CompactedInOtherOrder, match=r"trimmed since$"):
+            await client.compact("prices")
+        assert await compacted(client) == [b"2", b"3"]
 
 
-def test_trimming_waits_for_compaction(stores: Stores) -> None:
+async def test_trimming_waits_for_compaction(stores: Stores) -> None:
     """What was compacted once is trimmed as far as it was compacted, so that its readers find no gap."""
-
-    async def work() -> None:
-        async with stores.open(retention={"time_ms": 0}) as client:
-            await client.create_topic("prices")
-            opened = await client.host.segment(str((await client.layout("prices")).name_of(0)))
-            await send(client, (b"a", b"1"), (b"b", b"1"))
-            await client.compact("prices")
-            await opened.ledger.roll()
-            await send(client, (b"a", b"2"))
-            await opened.ledger.roll()
-            await client.host.maintenance.round()
-            assert await stores.read(client, "prices") == [b"2"]
-            assert await compacted(client) == [b"1", b"1", b"2"]
-            await client.compact("prices")
-            await client.host.maintenance.round()
-            assert await stores.read(client, "prices") == []
-            assert await compacted(client) == [b"1", b"2"]
-            await send(client, (b"a", b"3"))
-            with pytest.raises(CommitOrderUnknown, match="trimmed"):
-                await client.compact("prices", order="commit")
-
-    stores.run(work())
+    async with stores.open(retention={"time_ms": 0}) as client:
+        await client.create_topic("prices")
+        opened = await client.host.segment(str((await client.layout("prices")).name_of(0)))
+        await send(client, (b"a", b"1"), (b"b", b"1"))
+        await client.compact("prices")
+        await opened.ledger.roll()
+        await send(client, (b"a", b"2"))
+        await opened.ledger.roll()
+        await client.host.maintenance.round()
+        assert await stores.read(client, "prices") == [b"2"]
+        assert await compacted(client) == [b"1", b"1", b"2"]
+        await client.compact("prices")
+        await client.host.maintenance.round()
+        assert await stores.read(client, "prices") == []
+        assert await compacted(client) == [b"1", b"2"]
+        await send(client, (b"a", b"3"))
+        with pytest.raises(CommitOrderUnknown, match="trimmed"):
+            await client.compact("prices", order="commit")
 
 
-def test_over_splits_and_a_reader_that_follows(stores: Stores) -> None:
+async def test_over_splits_and_a_reader_that_follows(stores: Stores) -> None:
     """Each segment on its own, parents first; then everything that comes."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            await client.create_topic("prices")
-            await send(client, (b"a", b"1"), (b"a", b"2"))
-            await client.split("prices", 0)
-            await send(client, (b"a", b"3"), (b"a", b"4"))
-            await client.compact("prices")
-            await send(client, (b"a", b"5"))
-            async with await client.reader("prices", compacted=True, follow=True) as reader:
-                found = [await anext(messages) for messages in [aiter(reader)] for _ in range(3)]
-            assert [message.value for message in found] == [b"2", b"4", b"5"]
-            for options in ({"start": "latest"}, {"isolation": "read_uncommitted"}):
-                with pytest.raises(InvalidInput):
-                    await client.reader("prices", compacted=True, **options)
-
-    stores.run(work())
+    async with stores.open() as client:
+        await client.create_topic("prices")
+        await send(client, (b"a", b"1"), (b"a", b"2"))
+        await client.split("prices", 0)
+        await send(client, (b"a", b"3"), (b"a", b"4"))
+        await client.compact("prices")
+        await send(client, (b"a", b"5"))
+        async with await client.reader("prices", compacted=True, follow=True) as reader:
+            found = [await anext(messages) for messages in [aiter(reader)] for _ in range(3)]
+        assert [message.value for message in found] == [b"2", b"4", b"5"]
+        for options in ({"start": "latest"}, {"isolation": "read_uncommitted"}):
+            with pytest.raises(InvalidInput):
+                await client.reader("prices", compacted=True, **options)
 
 
-def test_a_reader_of_what_was_compacted_anew_is_told(stores: Stores) -> None:
+async def test_a_reader_of_what_was_compacted_anew_is_told(stores: Stores) -> None:
     """What it was reading is gone; it says so instead of going on elsewhere."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            await client.create_topic("prices")
-            await send(client, *((b"%d" % number, b"1") for number in range(150)))
+    async with stores.open() as client:
+        await client.create_topic("prices")
+        await send(client, *((b"%d" % number, b"1") for number in range(150)))
+        await client.compact("prices")
+        async with await client.reader("prices", compacted=True) as reader:
+            messages = aiter(reader)
+            await anext(messages)
             await client.compact("prices")
-            async with await client.reader("prices", compacted=True) as reader:
-                messages = aiter(reader)
-                await anext(messages)
-                await client.compact("prices")
-                with pytest.raises(Unavailable, match="compacted anew"):
-                    async for _ in messages:
-                        pass
-            assert len(await compacted(client)) == 150
-
-    stores.run(work())
+            with pytest.raises(Unavailable, match="compacted anew"):
+                async for _ in messages:
+                    pass
+        assert len(await compacted(client)) == 150
 
 
-def test_what_was_compacted_once_never_becomes_less(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_compacted_once_never_becomes_less(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that may read less than the one that compacted last, as somebody's intent came late, waits for that to
     be over: else a reader would find the rest twice, compacted and in the topic. Readers find what was there meanwhile.
     """
-
     # With room for fewer entries than there are, what came does not tell who wrote it.
     narrow: dict[str, Any] = {"buffers": {"metadata": {"ahead_entries_max": 1}}}
 
-    async def work() -> None:
-        async with memory.open() as client, memory.open() as slow, memory.open(**narrow) as elsewhere:
-            await client.create_topic("prices")
-            segment = str((await client.layout("prices")).name_of(0))
-            # Where one database has records and ledgers, an intent is never late.
-            monkeypatch.setattr(slow.host.metadata, "location", object())
-            ledger = (await slow.host.segment(segment)).ledger
-            empty = await ledger.tail()
-            await send(client, (b"a", b"1"), (b"b", b"1"))
-            await client.compact("prices", Everything)
+    async with memory.open() as client, memory.open() as slow, memory.open(**narrow) as elsewhere:
+        await client.create_topic("prices")
+        segment = str((await client.layout("prices")).name_of(0))
+        # Where one database has records and ledgers, an intent is never late.
+        monkeypatch.setattr(slow.host.metadata, "location", object())
+        ledger = (await slow.host.segment(segment)).ledger
+        empty = await ledger.tail()
+        await send(client, (b"a", b"1"), (b"b", b"1"))
+        await client.compact("prices", Everything)
 
-            async def tail() -> Any:
-                return empty
+        async def tail() -> Any:
+            return empty
 
-            # The intent says what its writer read before the others wrote, and is put only now.
-            txn = slow.transaction()
-            await txn.begin()
-            with monkeypatch.context() as patched:
-                patched.setattr(ledger, "tail", tail)
-                await send(slow, (b"c", b"late"), txn=txn)
-            assert await (await elsewhere.host.segment(segment)).buffer.max_read_position() == empty.last_confirmed
-            compacting = asyncio.ensure_future(elsewhere.compact("prices", Everything))
-            for _ in range(200):
-                await asyncio.sleep(0)
-            assert not compacting.done()
-            assert await compacted(client) == [b"1", b"1"]
-            await txn.abort()
-            await compacting
-            for one in (client, elsewhere):
-                assert await compacted(one) == [b"1", b"1"]
-
-    memory.run(work())
+        # The intent says what its writer read before the others wrote, and is put only now.
+        txn = slow.transaction()
+        await txn.begin()
+        with monkeypatch.context() as patched:
+            patched.setattr(ledger, "tail", tail)
+            await send(slow, (b"c", b"late"), txn=txn)
+        assert await (await elsewhere.host.segment(segment)).buffer.max_read_position() == empty.last_confirmed
+        compacting = asyncio.ensure_future(elsewhere.compact("prices", Everything))
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert not compacting.done()
+        assert await compacted(client) == [b"1", b"1"]
+        await txn.abort()
+        await compacting
+        for one in (client, elsewhere):
+            assert await compacted(one) == [b"1", b"1"]
 
 
-def test_deleting_takes_it_along(stores: Stores) -> None:
+async def test_deleting_takes_it_along(stores: Stores) -> None:
     """Ledger and record go with the topic; of a name that returns, the number of the attempt stays."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            for _ in range(2):
-                await client.create_topic("persistent://public/default/prices")
-                assert await stores.read(client, "persistent://public/default/prices", compacted=True) == []
-                async with await client.producer("persistent://public/default/prices") as producer:
-                    await producer.send(b"1")
-                await client.compact("persistent://public/default/prices")
-                assert await stores.read(client, "persistent://public/default/prices", compacted=True) == [b"1"]
-                await client.delete_topic("persistent://public/default/prices")
-                assert await ledgers(client) == 0
-            await client.create_topic("prices")
-            await send(client, (b"a", b"1"))
-            await client.compact("prices")
-            await client.delete_topic("prices")
+    async with stores.open() as client:
+        for _ in range(2):
+            await client.create_topic("persistent://public/default/prices")
+            assert await stores.read(client, "persistent://public/default/prices", compacted=True) == []
+            async with await client.producer("persistent://public/default/prices") as producer:
+                await producer.send(b"1")
+            await client.compact("persistent://public/default/prices")
+            assert await stores.read(client, "persistent://public/default/prices", compacted=True) == [b"1"]
+            await client.delete_topic("persistent://public/default/prices")
             assert await ledgers(client) == 0
-            page = await client.host.metadata.scan(KeyRange("/compacted/", "/compacted0"), 10)
-            assert ["persistent" in record.key.path for record in page.records] == [True]
-            with pytest.raises(TopicNotFound):
-                await client.compact("prices")
-
-    stores.run(work())
+        await client.create_topic("prices")
+        await send(client, (b"a", b"1"))
+        await client.compact("prices")
+        await client.delete_topic("prices")
+        assert await ledgers(client) == 0
+        page = await client.host.metadata.scan(KeyRange("/compacted/", "/compacted0"), 10)
+        assert ["persistent" in record.key.path for record in page.records] == [True]
+        with pytest.raises(TopicNotFound):
+            await client.compact("prices")
 
 
 @pytest.mark.parametrize("applied", [True, False])
-def test_a_crash_at_any_step(memory: Stores, applied: bool) -> None:
+async def test_a_crash_at_any_step(memory: Stores, applied: bool) -> None:
     """Readers find what was there before or what came of it, never a gap; the next attempt leaves one ledger."""
-
-    async def work() -> None:
-        async with memory.open() as client, memory.open() as other:
-            await client.create_topic("prices")
-            await send(client, (b"a", b"0"))
-            await client.compact("prices")
-            compacting: Any = client.host.compaction
-            died, steps = True, 0
-            while died:
-                await send(client, (b"a", b"%d" % (steps + 1)))
-                budget = [steps]
-                compacting.attempts._store = Dying(client.host.metadata, budget, applied)
-                compacting._ledgers = Dying(client.host.ledgers, budget, applied)
-                compacting.attempts._ledgers = compacting._ledgers
-                died = False
-                try:
-                    await client.compact("prices")
-                except Dies:
-                    died = True
-                assert (await compacted(other))[-1] == b"%d" % (steps + 1)
-                await other.compact("prices")
-                assert await compacted(other) == [b"%d" % (steps + 1)]
-                assert await ledgers(other) == 1
-                steps += 1
-            assert steps > 4
-
-    memory.run(work())
+    async with memory.open() as client, memory.open() as other:
+        await client.create_topic("prices")
+        await send(client, (b"a", b"0"))
+        await client.compact("prices")
+        compacting: Any = client.host.compaction
+        died, steps = True, 0
+        while died:
+            await send(client, (b"a", b"%d" % (steps + 1)))
+            budget = [steps]
+            compacting.attempts._store = Dying(client.host.metadata, budget, applied)
+            compacting._ledgers = Dying(client.host.ledgers, budget, applied)
+            compacting.attempts._ledgers = compacting._ledgers
+            died = False
+            try:
+                await client.compact("prices")
+            except Dies:
+                died = True
+            assert (await compacted(other))[-1] == b"%d" % (steps + 1)
+            await other.compact("prices")
+            assert await compacted(other) == [b"%d" % (steps + 1)]
+            assert await ledgers(other) == 1
+            steps += 1
+        assert steps > 4
 
 
-def test_the_later_of_two_compactions_counts(memory: Stores) -> None:
+async def test_the_later_of_two_compactions_counts(memory: Stores) -> None:
     """The earlier one is fenced, whenever it goes on, and takes nothing away from the later one."""
+    async with memory.open() as client, memory.open() as other:
+        await client.create_topic("prices")
+        await send(client, (b"a", b"1"), (b"a", b"2"))
+        compacting: Any = client.host.compaction
+        steps = ((compacting, "_write"), (compacting.attempts, "finish"), (compacting.attempts, "_remove"))
+        for has, step in steps:
+            original = getattr(has, step)
 
-    async def work() -> None:
-        async with memory.open() as client, memory.open() as other:
-            await client.create_topic("prices")
-            await send(client, (b"a", b"1"), (b"a", b"2"))
-            compacting: Any = client.host.compaction
-            steps = ((compacting, "_write"), (compacting.attempts, "finish"), (compacting.attempts, "_remove"))
-            for has, step in steps:
-                original = getattr(has, step)
+            async def late(*args: Any, original: Any = original) -> Any:
+                await other.compact("prices")
+                return await original(*args)
 
-                async def late(*args: Any, original: Any = original) -> Any:
-                    await other.compact("prices")
-                    return await original(*args)
-
-                setattr(has, step, late)
-                with pytest.raises(Fenced):
-                    await client.compact("prices")
-                setattr(has, step, original)
-                assert await compacted(client) == [b"2"]
+            setattr(has, step, late)
+            with pytest.raises(Fenced):
                 await client.compact("prices")
-                assert (await compacted(client), await ledgers(client)) == ([b"2"], 1)
+            setattr(has, step, original)
+            assert await compacted(client) == [b"2"]
+            await client.compact("prices")
+            assert (await compacted(client), await ledgers(client)) == ([b"2"], 1)
 
-    memory.run(work())
 
-
-def test_lost_replies(memory: Stores) -> None:
+async def test_lost_replies(memory: Stores) -> None:
     """It is repeated; its own switch is not mistaken for somebody else's."""
-
-    async def work() -> None:
-        async with memory.open(client={"retry_delay_ms": 1}) as client:
-            await client.create_topic("prices")
-            await send(client, (b"a", b"0"), (b"b", b"0"))
-            for steps in range(0, 60, 2):
-                await send(client, (b"a", b"%d" % steps))
-                await _compact_cut(client, steps)
-                await client.compact("prices")
-                assert await compacted(client) == [b"0", b"%d" % steps]
-                assert await ledgers(client) == 1
-
-    memory.run(work())
+    async with memory.open(client={"retry_delay_ms": 1}) as client:
+        await client.create_topic("prices")
+        await send(client, (b"a", b"0"), (b"b", b"0"))
+        for steps in range(0, 60, 2):
+            await send(client, (b"a", b"%d" % steps))
+            await _compact_cut(client, steps)
+            await client.compact("prices")
+            assert await compacted(client) == [b"0", b"%d" % steps]
+            assert await ledgers(client) == 1
 
 
 async def _compact_cut(client: Client, steps: int) -> None:

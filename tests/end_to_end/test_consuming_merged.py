@@ -125,213 +125,183 @@ def test_subscriptions_at_different_places(stores: Stores, restart: bool) -> Non
 
 
 @pytest.mark.parametrize("commits", [True, False])
-def test_a_transaction_over_a_merge(stores: Stores, commits: bool) -> None:
+async def test_a_transaction_over_a_merge(stores: Stores, commits: bool) -> None:
     """What it sent to parents and child and acknowledged on each of them follows its one end, after a restart too."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            producer = await prepared(client)
-            consumer = await client.consumer("orders", "billing", start="earliest")
-            await send(producer, b"1")
-            received = await take(consumer, 4)
-            txn = client.transaction(outlives_client=True)
-            await txn.begin()
-            await consumer.ack(*(one for one in received if one.key in (LOW[0], HIGH[0])), txn=txn)
-            for key in KEYS:
-                await producer.send(b"2", key=key, txn=txn)
-            await client.merge("orders", 0, 1)
-            for key in KEYS:
-                await producer.send(b"3", key=key, txn=txn)
-            await send(producer, b"4")
-            assert await stores.read(client, "orders") == [b"1"] * 4
-            await consumer.close()
-        async with stores.open() as client:
-            await (client.commit(txn.id) if commits else client.abort(txn.id))
-            assert await client.outcome(txn.id) is (State.COMMITTED if commits else State.ABORTED)
-            async with await client.reader("orders") as reader:
-                readable = [message async for message in reader]
-            values = [b"1", b"2", b"3", b"4"] if commits else [b"1", b"4"]
-            assert by_key(readable) == dict.fromkeys(KEYS, values)
-            async with await client.consumer("orders", "billing") as consumer:
-                done = (LOW[0], HIGH[0]) if commits else ()
-                received = await take(consumer, len(readable) - len(done))
-                assert by_key(received) == {key: values[key in done :] for key in KEYS}
-                await nothing_comes(consumer)
-
-    stores.run(work())
+    async with stores.open() as client:
+        producer = await prepared(client)
+        consumer = await client.consumer("orders", "billing", start="earliest")
+        await send(producer, b"1")
+        received = await take(consumer, 4)
+        txn = client.transaction(outlives_client=True)
+        await txn.begin()
+        await consumer.ack(*(one for one in received if one.key in (LOW[0], HIGH[0])), txn=txn)
+        for key in KEYS:
+            await producer.send(b"2", key=key, txn=txn)
+        await client.merge("orders", 0, 1)
+        for key in KEYS:
+            await producer.send(b"3", key=key, txn=txn)
+        await send(producer, b"4")
+        assert await stores.read(client, "orders") == [b"1"] * 4
+        await consumer.close()
+    async with stores.open() as client:
+        await (client.commit(txn.id) if commits else client.abort(txn.id))
+        assert await client.outcome(txn.id) is (State.COMMITTED if commits else State.ABORTED)
+        async with await client.reader("orders") as reader:
+            readable = [message async for message in reader]
+        values = [b"1", b"2", b"3", b"4"] if commits else [b"1", b"4"]
+        assert by_key(readable) == dict.fromkeys(KEYS, values)
+        async with await client.consumer("orders", "billing") as consumer:
+            done = (LOW[0], HIGH[0]) if commits else ()
+            received = await take(consumer, len(readable) - len(done))
+            assert by_key(received) == {key: values[key in done :] for key in KEYS}
+            await nothing_comes(consumer)
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "failover", "key_shared"])
 @pytest.mark.parametrize("held", [LOW, HIGH], ids=["lower", "upper"])
-def test_both_parents_come_before_the_child(memory: Stores, kind: str, held: tuple[bytes, ...]) -> None:
+async def test_both_parents_come_before_the_child(memory: Stores, kind: str, held: tuple[bytes, ...]) -> None:
     """As long as an open transaction holds up one of them nothing of the child is delivered, whoever consumes."""
-
-    async def work() -> None:
-        clock = memory.environment = VirtualEnvironment()
-        async with memory.open() as client:
-            producer = await prepared(client)
-            consumer = await client.consumer("orders", "billing", type=kind, start="earliest")
-            txn = client.transaction()
-            await txn.begin()
-            for key in held:
-                await producer.send(b"1", key=key, txn=txn)
-            await send(producer, b"2")
-            await client.merge("orders", 0, 1)
-            await send(producer, b"3")
-            received = await take(consumer, 2)
-            assert {message.key for message in received} == set(KEYS) - set(held)
-            await consumer.ack(*received)
-            waiting = asyncio.ensure_future(consumer.receive())
-            await clock.advance(60_000)
-            assert not waiting.done()
-            await txn.commit()
-            received += [await waiting, *await take(consumer, 7)]
-            assert of_the_child(received) == [False] * 6 + [True] * 4
-            assert by_key(received) == {key: [b"1", b"2", b"3"] if key in held else [b"2", b"3"] for key in KEYS}
-            await consumer.close()
-
-    memory.run(work())
+    clock = memory.environment = VirtualEnvironment()
+    async with memory.open() as client:
+        producer = await prepared(client)
+        consumer = await client.consumer("orders", "billing", type=kind, start="earliest")
+        txn = client.transaction()
+        await txn.begin()
+        for key in held:
+            await producer.send(b"1", key=key, txn=txn)
+        await send(producer, b"2")
+        await client.merge("orders", 0, 1)
+        await send(producer, b"3")
+        received = await take(consumer, 2)
+        assert {message.key for message in received} == set(KEYS) - set(held)
+        await consumer.ack(*received)
+        waiting = asyncio.ensure_future(consumer.receive())
+        await clock.advance(60_000)
+        assert not waiting.done()
+        await txn.commit()
+        received += [await waiting, *await take(consumer, 7)]
+        assert of_the_child(received) == [False] * 6 + [True] * 4
+        assert by_key(received) == {key: [b"1", b"2", b"3"] if key in held else [b"2", b"3"] for key in KEYS}
+        await consumer.close()
 
 
-def test_a_shared_subscription_need_not_wait_for_a_parent(memory: Stores) -> None:
+async def test_a_shared_subscription_need_not_wait_for_a_parent(memory: Stores) -> None:
     """It promises no order, so a parent that an open transaction holds up keeps nobody from the child's messages."""
-
-    async def work() -> None:
-        memory.environment = VirtualEnvironment()
-        async with memory.open() as client:
-            producer = await prepared(client)
-            consumer = await client.consumer("orders", "billing", type="shared", start="earliest")
-            async with client.transaction() as txn:
-                await producer.send(b"1", key=LOW[0], txn=txn)
-                await client.merge("orders", 0, 1)
-                await send(producer, b"2", LOW[0])
-                assert await memory.receive(consumer, 1) == [b"2"]
-            assert await memory.receive(consumer, 1) == [b"1"]
-            await consumer.close()
-
-    memory.run(work())
+    memory.environment = VirtualEnvironment()
+    async with memory.open() as client:
+        producer = await prepared(client)
+        consumer = await client.consumer("orders", "billing", type="shared", start="earliest")
+        async with client.transaction() as txn:
+            await producer.send(b"1", key=LOW[0], txn=txn)
+            await client.merge("orders", 0, 1)
+            await send(producer, b"2", LOW[0])
+            assert await memory.receive(consumer, 1) == [b"2"]
+        assert await memory.receive(consumer, 1) == [b"1"]
+        await consumer.close()
 
 
-def test_sends_that_are_repeated_after_a_merge(stores: Stores) -> None:
+async def test_sends_that_are_repeated_after_a_merge(stores: Stores) -> None:
     """Each is confirmed where its first copy stands, in whichever parent; after a restart and in a transaction too."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            producer = await prepared(client)
-            first = [await producer.send(b"%d" % n, key=key, sequence_id=n) for n, key in enumerate(KEYS)]
-            async with client.transaction() as txn:
-                first += [
-                    await producer.send(b"%d" % n, key=key, sequence_id=n, txn=txn) for n, key in enumerate(KEYS, 4)
-                ]
-        async with stores.open() as client:
-            producer = await client.producer("orders", name="till-7")
-            await client.merge("orders", 0, 1)
-            again = [producer.send(b"%d" % n, key=key, sequence_id=n) for n, key in enumerate(KEYS * 2)]
-            assert await asyncio.gather(*again) == first
-        async with stores.open() as client:
-            producer = await client.producer("orders", name="till-7")
-            async with client.transaction() as txn:
-                for number, key in enumerate(KEYS * 2):
-                    copy = await producer.send(b"%d" % number, key=key, sequence_id=number, txn=txn)
-                    assert copy == first[number]
-                fresh = await producer.send(b"8", key=LOW[0], sequence_id=8, txn=txn)
-                assert fresh.segment == CHILD
-            assert sorted(await stores.read(client, "orders")) == [b"%d" % number for number in range(9)]
-
-    stores.run(work())
+    async with stores.open() as client:
+        producer = await prepared(client)
+        first = [await producer.send(b"%d" % n, key=key, sequence_id=n) for n, key in enumerate(KEYS)]
+        async with client.transaction() as txn:
+            first += [await producer.send(b"%d" % n, key=key, sequence_id=n, txn=txn) for n, key in enumerate(KEYS, 4)]
+    async with stores.open() as client:
+        producer = await client.producer("orders", name="till-7")
+        await client.merge("orders", 0, 1)
+        again = [producer.send(b"%d" % n, key=key, sequence_id=n) for n, key in enumerate(KEYS * 2)]
+        assert await asyncio.gather(*again) == first
+    async with stores.open() as client:
+        producer = await client.producer("orders", name="till-7")
+        async with client.transaction() as txn:
+            for number, key in enumerate(KEYS * 2):
+                copy = await producer.send(b"%d" % number, key=key, sequence_id=number, txn=txn)
+                assert copy == first[number]
+            fresh = await producer.send(b"8", key=LOW[0], sequence_id=8, txn=txn)
+            assert fresh.segment == CHILD
+        assert sorted(await stores.read(client, "orders")) == [b"%d" % number for number in range(9)]
 
 
-def test_copies_of_other_transactions_in_a_parent(stores: Stores) -> None:
+async def test_copies_of_other_transactions_in_a_parent(stores: Stores) -> None:
     """Open in a parent of the merge: a conflict, which names it; aborted: sent anew, to the child."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            producer = await prepared(client)
-            other = client.transaction()
-            await other.begin()
-            for number, key in enumerate(KEYS):
-                await producer.send(b"x", key=key, sequence_id=number, txn=other)
-            await client.merge("orders", 0, 1)
-            for number, key in enumerate(KEYS):
-                with pytest.raises(TransactionConflict) as refused:
-                    await producer.send(b"y", key=key, sequence_id=number)
-                assert refused.value.other == other.id
-            await other.abort()
-            again = [await producer.send(b"y", key=key, sequence_id=n) for n, key in enumerate(KEYS)]
-            assert {one.segment for one in again} == {CHILD}
-            assert [await producer.send(b"y", key=key, sequence_id=n) for n, key in enumerate(KEYS)] == again
-            assert await stores.read(client, "orders") == [b"y"] * 4
-
-    stores.run(work())
+    async with stores.open() as client:
+        producer = await prepared(client)
+        other = client.transaction()
+        await other.begin()
+        for number, key in enumerate(KEYS):
+            await producer.send(b"x", key=key, sequence_id=number, txn=other)
+        await client.merge("orders", 0, 1)
+        for number, key in enumerate(KEYS):
+            with pytest.raises(TransactionConflict) as refused:
+                await producer.send(b"y", key=key, sequence_id=number)
+            assert refused.value.other == other.id
+        await other.abort()
+        again = [await producer.send(b"y", key=key, sequence_id=n) for n, key in enumerate(KEYS)]
+        assert {one.segment for one in again} == {CHILD}
+        assert [await producer.send(b"y", key=key, sequence_id=n) for n, key in enumerate(KEYS)] == again
+        assert await stores.read(client, "orders") == [b"y"] * 4
 
 
 @pytest.mark.parametrize("way", ["plain", "commit", "abort"])
-def test_a_cumulative_ack_over_merged_parents(stores: Stores, way: str) -> None:
+async def test_a_cumulative_ack_over_merged_parents(stores: Stores, way: str) -> None:
     """One on the child finishes what was received of both parents, in one decision where it is in a transaction."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            producer = await prepared(client)
-            consumer = await client.consumer("orders", "billing", start="earliest")
-            await send(producer, b"1")
-            await client.merge("orders", 0, 1)
-            await send(producer, b"2")
-            received = await take(consumer, 8)
-            if way == "plain":
-                await consumer.ack_cumulative(received[5])
-            else:
-                txn = client.transaction()
-                await txn.begin()
-                await consumer.ack_cumulative(received[5], txn=txn)
-                rival = client.transaction()
-                await rival.begin()
-                for message in (received[0], received[3], received[4]):  # of each parent, and of the child
-                    with pytest.raises(TransactionConflict):
-                        await consumer.ack(message, txn=rival)
-                await rival.abort()
-                described = await (await client.host.coordinator()).describe(txn.id)
-                assert {one.segment for one in described.participants} == {one.id.segment for one in received}
-                await (txn.commit() if way == "commit" else txn.abort())
-            await consumer.close()
-        async with stores.open() as client, await client.consumer("orders", "billing") as consumer:
-            due = received if way == "abort" else received[6:]
-            assert {one.id for one in await take(consumer, len(due))} == {one.id for one in due}
-            await nothing_comes(consumer)
-
-    stores.run(work())
+    async with stores.open() as client:
+        producer = await prepared(client)
+        consumer = await client.consumer("orders", "billing", start="earliest")
+        await send(producer, b"1")
+        await client.merge("orders", 0, 1)
+        await send(producer, b"2")
+        received = await take(consumer, 8)
+        if way == "plain":
+            await consumer.ack_cumulative(received[5])
+        else:
+            txn = client.transaction()
+            await txn.begin()
+            await consumer.ack_cumulative(received[5], txn=txn)
+            rival = client.transaction()
+            await rival.begin()
+            for message in (received[0], received[3], received[4]):  # of each parent, and of the child
+                with pytest.raises(TransactionConflict):
+                    await consumer.ack(message, txn=rival)
+            await rival.abort()
+            described = await (await client.host.coordinator()).describe(txn.id)
+            assert {one.segment for one in described.participants} == {one.id.segment for one in received}
+            await (txn.commit() if way == "commit" else txn.abort())
+        await consumer.close()
+    async with stores.open() as client, await client.consumer("orders", "billing") as consumer:
+        due = received if way == "abort" else received[6:]
+        assert {one.id for one in await take(consumer, len(due))} == {one.id for one in due}
+        await nothing_comes(consumer)
 
 
-def test_merged_split_and_merged_again(stores: Stores) -> None:
+async def test_merged_split_and_merged_again(stores: Stores) -> None:
     """Over generations, with restarts between them: each key's messages once and in order, on every kind of path."""
-
-    async def work() -> None:
-        rounds = 6
-        for round_ in range(rounds):
-            async with stores.open() as client:
-                if round_ == 0:
-                    producer = await prepared(client)
-                    await client.topics.subscribe((await client.layout("orders")).topic, "billing", "earliest")
-                else:
-                    producer = await client.producer("orders", name="till-7")
-                    active = (await client.layout("orders")).active()
-                    if len(active) == 1:
-                        await client.split("orders", active[0].id)
-                    else:
-                        await client.merge("orders", *(one.id for one in active))
-                async with client.transaction() as txn:
-                    for key in KEYS:
-                        await producer.send(b"%d" % round_, key=key, sequence_id=10 * round_ + KEYS.index(key), txn=txn)
-                for key in KEYS:
-                    await producer.send(b"%d" % round_, key=key, sequence_id=10 * round_ + KEYS.index(key))
-        values = [b"%d" % number for number in range(rounds)]
+    rounds = 6
+    for round_ in range(rounds):
         async with stores.open() as client:
-            async with await client.reader("orders") as reader:
-                assert by_key([message async for message in reader]) == dict.fromkeys(KEYS, values)
-            async with await client.consumer("orders", "billing") as consumer:
-                received = await take(consumer, rounds * len(KEYS))
-                assert by_key(received) == dict.fromkeys(KEYS, values)
-                async with client.transaction() as txn:
-                    await consumer.ack(*received, txn=txn)
-                await nothing_comes(consumer)
-
-    stores.run(work())
+            if round_ == 0:
+                producer = await prepared(client)
+                await client.topics.subscribe((await client.layout("orders")).topic, "billing", "earliest")
+            else:
+                producer = await client.producer("orders", name="till-7")
+                active = (await client.layout("orders")).active()
+                if len(active) == 1:
+                    await client.split("orders", active[0].id)
+                else:
+                    await client.merge("orders", *(one.id for one in active))
+            async with client.transaction() as txn:
+                for key in KEYS:
+                    await producer.send(b"%d" % round_, key=key, sequence_id=10 * round_ + KEYS.index(key), txn=txn)
+            for key in KEYS:
+                await producer.send(b"%d" % round_, key=key, sequence_id=10 * round_ + KEYS.index(key))
+    values = [b"%d" % number for number in range(rounds)]
+    async with stores.open() as client:
+        async with await client.reader("orders") as reader:
+            assert by_key([message async for message in reader]) == dict.fromkeys(KEYS, values)
+        async with await client.consumer("orders", "billing") as consumer:
+            received = await take(consumer, rounds * len(KEYS))
+            assert by_key(received) == dict.fromkeys(KEYS, values)
+            async with client.transaction() as txn:
+                await consumer.ack(*received, txn=txn)
+            await nothing_comes(consumer)

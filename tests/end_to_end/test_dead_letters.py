@@ -47,97 +47,85 @@ async def letters(client: Client, topic: str = LETTERS) -> list[Message]:
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
-def test_aborted_acks_past_the_maximum(stores: Stores, kind: str) -> None:
+async def test_aborted_acks_past_the_maximum(stores: Stores, kind: str) -> None:
     """Delivered once more than the maximum of redeliveries, then moved with key, headers and where it comes from."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            producer = await prepared(client, b"bad", b"good")
-            rule = DeadLetter(redeliveries_max=2)
-            consumer = await client.consumer("orders", "billing", type=kind, start="earliest", dead_letter=rule)
-            deliveries = []
-            last: Message | None = None
-            while len(deliveries) < 4:
-                message = await consumer.receive(timeout_ms=60_000)
-                deliveries.append((message.value, message.redelivery_count))
-                if message.value == b"bad":
-                    last = message
-                    await abort_ack(client, consumer, message)
-                else:
-                    await consumer.ack(message)
-            assert sorted(deliveries) == [(b"bad", 0), (b"bad", 1), (b"bad", 2), (b"good", 0)]
-            assert last is not None
-            await _until_there(client, consumer)
-            (letter,) = await letters(client)
-            assert (letter.value, letter.key) == (b"bad", b"key of bad")
-            assert dict(letter.headers) == {
-                "colour": b"red",
-                "dead-letter-topic": last.topic.encode(),
-                "dead-letter-segment": last.id.segment.encode(),
-                "dead-letter-position": str(last.id.position).encode(),
-                "dead-letter-subscription": b"billing",
-                "dead-letter-deliveries": b"3",
-            }
-            await producer.send(b"after")
-            assert await stores.receive(consumer, 1) == [b"after"]
-            await consumer.close()
-        async with stores.open() as client:
-            consumer = await client.consumer("orders", "billing", type=kind)
-            assert await stores.receive(consumer, 1) == [b"after"]
-            await consumer.close()
-            assert [message.value for message in await letters(client)] == [b"bad"]
-
-    stores.run(work())
+    async with stores.open() as client:
+        producer = await prepared(client, b"bad", b"good")
+        rule = DeadLetter(redeliveries_max=2)
+        consumer = await client.consumer("orders", "billing", type=kind, start="earliest", dead_letter=rule)
+        deliveries = []
+        last: Message | None = None
+        while len(deliveries) < 4:
+            message = await consumer.receive(timeout_ms=60_000)
+            deliveries.append((message.value, message.redelivery_count))
+            if message.value == b"bad":
+                last = message
+                await abort_ack(client, consumer, message)
+            else:
+                await consumer.ack(message)
+        assert sorted(deliveries) == [(b"bad", 0), (b"bad", 1), (b"bad", 2), (b"good", 0)]
+        assert last is not None
+        await _until_there(client, consumer)
+        (letter,) = await letters(client)
+        assert (letter.value, letter.key) == (b"bad", b"key of bad")
+        assert dict(letter.headers) == {
+            "colour": b"red",
+            "dead-letter-topic": last.topic.encode(),
+            "dead-letter-segment": last.id.segment.encode(),
+            "dead-letter-position": str(last.id.position).encode(),
+            "dead-letter-subscription": b"billing",
+            "dead-letter-deliveries": b"3",
+        }
+        await producer.send(b"after")
+        assert await stores.receive(consumer, 1) == [b"after"]
+        await consumer.close()
+    async with stores.open() as client:
+        consumer = await client.consumer("orders", "billing", type=kind)
+        assert await stores.receive(consumer, 1) == [b"after"]
+        await consumer.close()
+        assert [message.value for message in await letters(client)] == [b"bad"]
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
-def test_a_consumer_that_fails_again_and_again(stores: Stores, kind: str) -> None:
+async def test_a_consumer_that_fails_again_and_again(stores: Stores, kind: str) -> None:
     """Leaving without an acknowledgment counts, for what was seen; a consumer that comes later here goes on from it."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            await prepared(client, b"bad", b"unseen")
-            rule = DeadLetter(redeliveries_max=2)
-            counts = []
-            for _ in range(3):
-                async with await client.consumer("orders", "billing", type=kind, start="earliest") as consumer:
-                    message = await consumer.receive(timeout_ms=60_000)
-                    counts.append((message.value, message.redelivery_count))
-            assert counts == [(b"bad", 0), (b"bad", 1), (b"bad", 2)]
-            consumer = await client.consumer("orders", "billing", type=kind, dead_letter=rule)
-            unseen = await consumer.receive(timeout_ms=60_000)
-            assert (unseen.value, unseen.redelivery_count) == (b"unseen", 0)
-            await _until_there(client, consumer)
-            await consumer.seek("earliest")
-            again = await consumer.receive(timeout_ms=60_000)
-            assert (again.value, again.redelivery_count) == (b"bad", 0)
-            await consumer.close()
-            assert [letter.value for letter in await letters(client)] == [b"bad"]
-
-    stores.run(work())
+    async with stores.open() as client:
+        await prepared(client, b"bad", b"unseen")
+        rule = DeadLetter(redeliveries_max=2)
+        counts = []
+        for _ in range(3):
+            async with await client.consumer("orders", "billing", type=kind, start="earliest") as consumer:
+                message = await consumer.receive(timeout_ms=60_000)
+                counts.append((message.value, message.redelivery_count))
+        assert counts == [(b"bad", 0), (b"bad", 1), (b"bad", 2)]
+        consumer = await client.consumer("orders", "billing", type=kind, dead_letter=rule)
+        unseen = await consumer.receive(timeout_ms=60_000)
+        assert (unseen.value, unseen.redelivery_count) == (b"unseen", 0)
+        await _until_there(client, consumer)
+        await consumer.seek("earliest")
+        again = await consumer.receive(timeout_ms=60_000)
+        assert (again.value, again.redelivery_count) == (b"bad", 0)
+        await consumer.close()
+        assert [letter.value for letter in await letters(client)] == [b"bad"]
 
 
 @pytest.mark.metadata_family("its topics have several segments")
-def test_nacked_messages_and_a_topic_of_a_name(stores: Stores) -> None:
+async def test_nacked_messages_and_a_topic_of_a_name(stores: Stores) -> None:
     """Negative acknowledgments count like aborts; the topic may be one that is there and is used by others."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            await prepared(client, b"1", b"2", b"3")
-            await client.create_topic("graves", segments=2)
-            rule = DeadLetter(redeliveries_max=0, topic="graves")
-            consumer = await client.consumer("orders", "billing", start="earliest", dead_letter=rule)
-            received = [await consumer.receive(timeout_ms=60_000) for _ in range(3)]
-            graves = await client.consumer("graves", "relatives", start="earliest")
-            await consumer.nack(received[0], received[2])
-            assert sorted(await _receive_while(consumer, stores.receive(graves, 2))) == [b"1", b"3"]
-            await consumer.close()
-            consumer = await client.consumer("orders", "billing")
-            assert await stores.receive(consumer, 1) == [b"2"]
-            await consumer.close()
-            await graves.close()
-
-    stores.run(work())
+    async with stores.open() as client:
+        await prepared(client, b"1", b"2", b"3")
+        await client.create_topic("graves", segments=2)
+        rule = DeadLetter(redeliveries_max=0, topic="graves")
+        consumer = await client.consumer("orders", "billing", start="earliest", dead_letter=rule)
+        received = [await consumer.receive(timeout_ms=60_000) for _ in range(3)]
+        graves = await client.consumer("graves", "relatives", start="earliest")
+        await consumer.nack(received[0], received[2])
+        assert sorted(await _receive_while(consumer, stores.receive(graves, 2))) == [b"1", b"3"]
+        await consumer.close()
+        consumer = await client.consumer("orders", "billing")
+        assert await stores.receive(consumer, 1) == [b"2"]
+        await consumer.close()
+        await graves.close()
 
 
 @pytest.mark.parametrize(
@@ -148,183 +136,159 @@ def test_nacked_messages_and_a_topic_of_a_name(stores: Stores) -> None:
         ("orders", "persistent://public/default/graves"),
     ],
 )
-def test_topics_without_transactions(stores: Stores, source: str, target: str | None) -> None:
+async def test_topics_without_transactions(stores: Stores, source: str, target: str | None) -> None:
     """On either side: the message is moved all the same, and acknowledged after that."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            await client.create_topic(source)
-            await (await client.producer(source)).send(b"bad", key=b"key", headers={"colour": b"red"})
-            rule = DeadLetter(redeliveries_max=0, topic=target)
-            consumer = await client.consumer(source, "billing", start="earliest", dead_letter=rule)
-            message = await consumer.receive(timeout_ms=60_000)
-            await consumer.nack(message)
-            where = target or "persistent://public/default/orders-billing-DLQ"
-            await _until_there(client, consumer, where)
-            await consumer.close()
-            (letter,) = await letters(client, where)
-            assert (letter.value, letter.key, letter.headers["colour"]) == (b"bad", b"key", b"red")
-            assert letter.headers["dead-letter-topic"] == message.topic.encode()
-            assert (await client.ack_status("billing", message.id)).state is AckState.DELETED
-
-    stores.run(work())
+    async with stores.open() as client:
+        await client.create_topic(source)
+        await (await client.producer(source)).send(b"bad", key=b"key", headers={"colour": b"red"})
+        rule = DeadLetter(redeliveries_max=0, topic=target)
+        consumer = await client.consumer(source, "billing", start="earliest", dead_letter=rule)
+        message = await consumer.receive(timeout_ms=60_000)
+        await consumer.nack(message)
+        where = target or "persistent://public/default/orders-billing-DLQ"
+        await _until_there(client, consumer, where)
+        await consumer.close()
+        (letter,) = await letters(client, where)
+        assert (letter.value, letter.key, letter.headers["colour"]) == (b"bad", b"key", b"red")
+        assert letter.headers["dead-letter-topic"] == message.topic.encode()
+        assert (await client.ack_status("billing", message.id)).state is AckState.DELETED
 
 
 @pytest.mark.parametrize("step", ["transact", "after transact", "send", "ack", "after ack"])
-def test_a_crash_while_a_letter_is_moved(memory: Stores, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+async def test_a_crash_while_a_letter_is_moved(memory: Stores, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Wherever it hits: another process delivers the message until it moves it, and it stands there once."""
+    rule = DeadLetter(redeliveries_max=0)
+    # What the crashed process left open in the dead-letter topic is aborted by the next sweep.
+    async with memory.open() as doomed, memory.open(transactions={"sweep_interval_ms": 20}) as client:
+        await prepared(client, b"bad")
+        first = await doomed.consumer("orders", "billing", start="earliest", dead_letter=rule)
+        second = await client.consumer("orders", "billing", stand_by=True, dead_letter=rule)
+        if "transact" not in step:
+            monkeypatch.setattr(Host, "shared_domain", lambda *_: None)
+        crashed = asyncio.Event()
 
-    async def work() -> None:
-        rule = DeadLetter(redeliveries_max=0)
-        # What the crashed process left open in the dead-letter topic is aborted by the next sweep.
-        async with memory.open() as doomed, memory.open(transactions={"sweep_interval_ms": 20}) as client:
-            await prepared(client, b"bad")
-            first = await doomed.consumer("orders", "billing", start="earliest", dead_letter=rule)
-            second = await client.consumer("orders", "billing", stand_by=True, dead_letter=rule)
-            if "transact" not in step:
-                monkeypatch.setattr(Host, "shared_domain", lambda *_: None)
-            crashed = asyncio.Event()
+        async def crash(*_: Any, **__: Any) -> None:
+            doomed.host.metadata.crash()  # type: ignore[attr-defined]
+            crashed.set()
+            await asyncio.Event().wait()
 
-            async def crash(*_: Any, **__: Any) -> None:
-                doomed.host.metadata.crash()  # type: ignore[attr-defined]
-                crashed.set()
-                await asyncio.Event().wait()
+        def is_doomed(operations: TransactionOperations) -> bool:
+            return operations.host is doomed.host
 
-            def is_doomed(operations: TransactionOperations) -> bool:
-                return operations.host is doomed.host
-
-            transact = TransactionOperations.transact
-            if step == "transact":
-                monkeypatch.setattr(TransactionOperations, "transact", _before(transact, crash, is_doomed))
-            elif step == "after transact":
-                monkeypatch.setattr(TransactionOperations, "transact", _then(transact, crash, is_doomed))
-            elif step == "send":
-                producer = Producer.send
-                monkeypatch.setattr(Producer, "send", _then(producer, crash, lambda one: one._host is doomed.host))
-            elif step == "ack":
-                monkeypatch.setattr(first, "ack", crash)
-            else:
-                monkeypatch.setattr(first, "ack", _then(first.ack, crash))
-            await first.nack(await first.receive())
-            moving = asyncio.ensure_future(first.receive())
-            await crashed.wait()
-            moving.cancel()
-            # Its deliveries are known to the process that takes over, so it is moved at once.
-            await _until_there(client, second)
-            assert [letter.value for letter in await letters(client)] == [b"bad"]
-
-    memory.run(work())
+        transact = TransactionOperations.transact
+        if step == "transact":
+            monkeypatch.setattr(TransactionOperations, "transact", _before(transact, crash, is_doomed))
+        elif step == "after transact":
+            monkeypatch.setattr(TransactionOperations, "transact", _then(transact, crash, is_doomed))
+        elif step == "send":
+            producer = Producer.send
+            monkeypatch.setattr(Producer, "send", _then(producer, crash, lambda one: one._host is doomed.host))
+        elif step == "ack":
+            monkeypatch.setattr(first, "ack", crash)
+        else:
+            monkeypatch.setattr(first, "ack", _then(first.ack, crash))
+        await first.nack(await first.receive())
+        moving = asyncio.ensure_future(first.receive())
+        await crashed.wait()
+        moving.cancel()
+        # Its deliveries are known to the process that takes over, so it is moved at once.
+        await _until_there(client, second)
+        assert [letter.value for letter in await letters(client)] == [b"bad"]
 
 
-def test_two_processes_that_move_one_letter(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_two_processes_that_move_one_letter(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that was paused in the middle of it, and the one that took over: one of them succeeds."""
+    rule = DeadLetter(redeliveries_max=0)
+    async with memory.open() as client, memory.open() as elsewhere:
+        await prepared(client, b"bad")
+        first = await client.consumer("orders", "billing", start="earliest", dead_letter=rule)
+        second = await elsewhere.consumer("orders", "billing", stand_by=True, dead_letter=rule)
+        paused, go_on = asyncio.Event(), asyncio.Event()
+        transact = TransactionOperations.transact
 
-    async def work() -> None:
-        rule = DeadLetter(redeliveries_max=0)
-        async with memory.open() as client, memory.open() as elsewhere:
-            await prepared(client, b"bad")
-            first = await client.consumer("orders", "billing", start="earliest", dead_letter=rule)
-            second = await elsewhere.consumer("orders", "billing", stand_by=True, dead_letter=rule)
-            paused, go_on = asyncio.Event(), asyncio.Event()
-            transact = TransactionOperations.transact
+        async def pause() -> None:
+            paused.set()
+            await go_on.wait()
 
-            async def pause() -> None:
-                paused.set()
-                await go_on.wait()
-
-            monkeypatch.setattr(
-                TransactionOperations, "transact", _before(transact, pause, lambda one: one.host is client.host)
-            )
-            message = await first.receive()
-            await first.nack(message)
-            waiting = asyncio.ensure_future(first.receive())
-            await paused.wait()
-            (dispatch,) = client.host.dispatches._open.values()
-            await dispatch._lease.release()
-            await _receive_while(second, run_ready(1_000))
-            subscribed = await elsewhere.host.subscription(message.topic, "billing", message.id.segment)
-            assert (await subscribed.cursor.load()).mark_delete == message.id.position.entry
-            go_on.set()
-            await second.close()
-            await first.close()
-            await asyncio.gather(waiting, return_exceptions=True)
-            assert [letter.value for letter in await letters(client)] == [b"bad"]
-
-    memory.run(work())
+        monkeypatch.setattr(
+            TransactionOperations, "transact", _before(transact, pause, lambda one: one.host is client.host)
+        )
+        message = await first.receive()
+        await first.nack(message)
+        waiting = asyncio.ensure_future(first.receive())
+        await paused.wait()
+        (dispatch,) = client.host.dispatches._open.values()
+        await dispatch._lease.release()
+        await _receive_while(second, run_ready(1_000))
+        subscribed = await elsewhere.host.subscription(message.topic, "billing", message.id.segment)
+        assert (await subscribed.cursor.load()).mark_delete == message.id.position.entry
+        go_on.set()
+        await second.close()
+        await first.close()
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert [letter.value for letter in await letters(client)] == [b"bad"]
 
 
-def test_an_unknown_outcome_is_not_moved_twice(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unknown_outcome_is_not_moved_twice(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commit took effect and nobody was told: the next attempt finds the message acknowledged."""
+    async with memory.open(client={"retry_delay_ms": 1}) as client:
+        await prepared(client, b"bad", b"good")
+        rule = DeadLetter(redeliveries_max=0)
+        consumer = await client.consumer("orders", "billing", start="earliest", dead_letter=rule)
+        move, calls, twice = DeadLetters._move, [], asyncio.Event()
 
-    async def work() -> None:
-        async with memory.open(client={"retry_delay_ms": 1}) as client:
-            await prepared(client, b"bad", b"good")
-            rule = DeadLetter(redeliveries_max=0)
-            consumer = await client.consumer("orders", "billing", start="earliest", dead_letter=rule)
-            move, calls, twice = DeadLetters._move, [], asyncio.Event()
+        async def lose_the_reply(letters: DeadLetters, message: Message) -> None:
+            calls.append(message.value)
+            if len(calls) == 2:
+                twice.set()
+            await move(letters, message)
+            if len(calls) == 1:
+                raise OutcomeUnknown("the reply was lost")
 
-            async def lose_the_reply(letters: DeadLetters, message: Message) -> None:
-                calls.append(message.value)
-                if len(calls) == 2:
-                    twice.set()
-                await move(letters, message)
-                if len(calls) == 1:
-                    raise OutcomeUnknown("the reply was lost")
-
-            monkeypatch.setattr(DeadLetters, "_move", lose_the_reply)
-            await consumer.nack(await consumer.receive())
-            good = await consumer.receive()
-            await _until_there(client, consumer)
-            await twice.wait()
-            await consumer.ack(good)
-            await consumer.close()
-            assert [letter.value for letter in await letters(client)] == [b"bad"]
-
-    memory.run(work())
+        monkeypatch.setattr(DeadLetters, "_move", lose_the_reply)
+        await consumer.nack(await consumer.receive())
+        good = await consumer.receive()
+        await _until_there(client, consumer)
+        await twice.wait()
+        await consumer.ack(good)
+        await consumer.close()
+        assert [letter.value for letter in await letters(client)] == [b"bad"]
 
 
-def test_a_message_that_has_no_room_for_more_headers(memory: Stores) -> None:
+async def test_a_message_that_has_no_room_for_more_headers(memory: Stores) -> None:
     """It is moved all the same, with as much of where it comes from as fits; the consumer goes on."""
-
-    async def work() -> None:
-        bytes_max = 2_000
-        async with memory.open(client={"message_bytes_max": bytes_max, "entry_bytes_max": bytes_max}) as client:
-            producer = await prepared(client)
-            empty = size_of(EntryMessage(None, b"", (), 0, 0))
-            rule = DeadLetter(redeliveries_max=0)
-            async with await client.consumer("orders", "billing", dead_letter=rule) as consumer:
-                for room in (0, 30, 120):
-                    await producer.send(b"x" * (bytes_max - empty - room))
-                    await consumer.nack(await consumer.receive(timeout_ms=60_000))
-                await _until_there(client, consumer, letters=3)
-                await producer.send(b"good")
-                assert await memory.receive(consumer, 1) == [b"good"]
-        async with memory.open() as client:
-            headers = [set(dict(letter.headers)) for letter in await letters(client)]
-            assert headers[0] == set()
-            assert headers[1] == {"dead-letter-position"}
-            assert {"dead-letter-segment", "dead-letter-position"} <= headers[2] < {"dead-letter-topic"} | headers[2]
-
-    memory.run(work())
+    bytes_max = 2_000
+    async with memory.open(client={"message_bytes_max": bytes_max, "entry_bytes_max": bytes_max}) as client:
+        producer = await prepared(client)
+        empty = size_of(EntryMessage(None, b"", (), 0, 0))
+        rule = DeadLetter(redeliveries_max=0)
+        async with await client.consumer("orders", "billing", dead_letter=rule) as consumer:
+            for room in (0, 30, 120):
+                await producer.send(b"x" * (bytes_max - empty - room))
+                await consumer.nack(await consumer.receive(timeout_ms=60_000))
+            await _until_there(client, consumer, letters=3)
+            await producer.send(b"good")
+            assert await memory.receive(consumer, 1) == [b"good"]
+    async with memory.open() as client:
+        headers = [set(dict(letter.headers)) for letter in await letters(client)]
+        assert headers[0] == set()
+        assert headers[1] == {"dead-letter-position"}
+        assert {"dead-letter-segment", "dead-letter-position"} <= headers[2] < {"dead-letter-topic"} | headers[2]
 
 
-def test_rules_that_cannot_be(memory: Stores) -> None:
+async def test_rules_that_cannot_be(memory: Stores) -> None:
     """They are refused when the consumer is made, before anything is."""
-
-    async def work() -> None:
-        with pytest.raises(InvalidInput, match="between 0 and"):
-            DeadLetter(redeliveries_max=-1)
-        async with memory.open() as client:
-            await client.create_topic("orders")
-            for rule, says in (
-                (DeadLetter(redeliveries_max=1, topic="orders"), "come again"),
-                (DeadLetter(redeliveries_max=1, topic="segment://public/default/x/0000-ffff-0"), "is a segment"),
-            ):
-                with pytest.raises(InvalidInput, match=says):
-                    await client.consumer("orders", "billing", dead_letter=rule)
-            assert not (await client.topics.layout(TopicName.parse("orders"))).subscriptions
-
-    memory.run(work())
+    with pytest.raises(InvalidInput, match="between 0 and"):
+        DeadLetter(redeliveries_max=-1)
+    async with memory.open() as client:
+        await client.create_topic("orders")
+        for rule, says in (
+            (DeadLetter(redeliveries_max=1, topic="orders"), "come again"),
+            (DeadLetter(redeliveries_max=1, topic="segment://public/default/x/0000-ffff-0"), "is a segment"),
+        ):
+            with pytest.raises(InvalidInput, match=says):
+                await client.consumer("orders", "billing", dead_letter=rule)
+        assert not (await client.topics.layout(TopicName.parse("orders"))).subscriptions
 
 
 async def _receive_while(consumer: Consumer, work: Awaitable[T]) -> T:

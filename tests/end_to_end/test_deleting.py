@@ -69,185 +69,165 @@ async def aborted(client: Client, topic: str, value: bytes) -> None:
 
 
 @pytest.mark.metadata_family("it splits or merges topics, and a sealed one takes no markers")
-def test_nothing_is_left_but_a_tombstone(stores: Stores) -> None:
+async def test_nothing_is_left_but_a_tombstone(stores: Stores) -> None:
     """Ledgers, cursors and abort records go; another topic stays as it is; the name can be used again at once."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            for topic in ("orders", "other"):
-                await client.create_topic(topic, segments=2)
-                await aborted(client, topic, b"aborted")
-                await (await client.producer(topic)).send(b"old")
-                consumer = await client.consumer(topic, "billing", start="earliest")
-                await consumer.ack(await consumer.receive())
-                await consumer.close()
-            await client.split("orders", 0)
-            with pytest.raises(TopicInUse, match="billing"):
-                await client.delete_topic("orders")
-            assert await stores.read(client, "orders") == [b"old"]
-            await client.topics.unsubscribe(NAME, "billing")
-            await client.delete_topic("orders")
-            for use in (client.producer, client.layout, client.reader, client.delete_topic):
-                with pytest.raises(TopicNotFound, match="was deleted"):
-                    await use("orders")
-            assert [topic.name for topic in await client.topics.list()] == ["other"]
-            assert await client.host.ledgers.list_names("segment://public/default/orders/", "", 10) == ()
-            left = await paths_left(client, "/txn-aborted", "/cursor")
-            assert left
-            assert all("other" in path for path in left)
-            await client.create_topic("orders")
-            assert list((await client.layout("orders")).segments) == [4]
-            await (await client.producer("orders")).send(b"new")
-            consumer = await client.consumer("orders", "billing", start="earliest")
-            assert await stores.receive(consumer, 1) == [b"new"]
+    async with stores.open() as client:
+        for topic in ("orders", "other"):
+            await client.create_topic(topic, segments=2)
+            await aborted(client, topic, b"aborted")
+            await (await client.producer(topic)).send(b"old")
+            consumer = await client.consumer(topic, "billing", start="earliest")
+            await consumer.ack(await consumer.receive())
             await consumer.close()
-        async with stores.open() as client:
-            assert await stores.read(client, "orders") == [b"new"]
-            assert await stores.read(client, "other") == [b"old"]
-
-    stores.run(work())
+        await client.split("orders", 0)
+        with pytest.raises(TopicInUse, match="billing"):
+            await client.delete_topic("orders")
+        assert await stores.read(client, "orders") == [b"old"]
+        await client.topics.unsubscribe(NAME, "billing")
+        await client.delete_topic("orders")
+        for use in (client.producer, client.layout, client.reader, client.delete_topic):
+            with pytest.raises(TopicNotFound, match="was deleted"):
+                await use("orders")
+        assert [topic.name for topic in await client.topics.list()] == ["other"]
+        assert await client.host.ledgers.list_names("segment://public/default/orders/", "", 10) == ()
+        left = await paths_left(client, "/txn-aborted", "/cursor")
+        assert left
+        assert all("other" in path for path in left)
+        await client.create_topic("orders")
+        assert list((await client.layout("orders")).segments) == [4]
+        await (await client.producer("orders")).send(b"new")
+        consumer = await client.consumer("orders", "billing", start="earliest")
+        assert await stores.receive(consumer, 1) == [b"new"]
+        await consumer.close()
+    async with stores.open() as client:
+        assert await stores.read(client, "orders") == [b"new"]
+        assert await stores.read(client, "other") == [b"old"]
 
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.metadata_family("its topics have several segments")
-def test_open_transactions_of_the_former_life_do_nothing_to_the_next_one(stores: Stores, commit: bool) -> None:
+async def test_open_transactions_of_the_former_life_do_nothing_to_the_next_one(stores: Stores, commit: bool) -> None:
     """They end, count elsewhere if they commit, and leave no operation behind that is never settled."""
-
-    async def work() -> None:
-        async with stores.open() as client, stores.open() as elsewhere:
-            for topic in ("orders", "other"):
-                await client.create_topic(topic)
-            await (await client.producer("orders")).send(b"acked")
-            consumer = await elsewhere.consumer("orders", "billing", start="earliest")
-            message = await consumer.receive()
-            txn = elsewhere.transaction()
-            await txn.begin()
-            await (await elsewhere.producer("orders")).send(b"written", txn=txn)
-            await (await elsewhere.producer("other")).send(b"kept", txn=txn)
-            await consumer.ack(message, txn=txn)
-            with pytest.raises(TopicInUse):
-                await client.delete_topic("orders")
-            await client.topics.unsubscribe(NAME, "billing")
-            with pytest.raises(TopicInUse, match=str(txn.id)):
-                await client.delete_topic("orders")
-            await client.delete_topic("orders", force=True)
-            await client.create_topic("orders")
-            fresh = await client.consumer("orders", "billing", start="earliest")
-            await (await client.producer("orders")).send(b"new")
-            await (txn.commit() if commit else txn.abort())
-            assert (await elsewhere.host.coordinator()).family == "metadata"
-            assert (await (await elsewhere.host.coordinator()).settle(txn.id)).left == 0
-            assert await paths_left(client, "/txn-op") == []
-            assert [path for path in await paths_left(client, "/txn-aborted") if "orders" in path] == []
-            assert await stores.receive(fresh, 1) == [b"new"]
-            assert await stores.read(client, "orders") == [b"new"]
-            assert await stores.read(client, "other") == ([b"kept"] if commit else [])
-            await consumer.close()
-            await fresh.close()
-
-    stores.run(work())
+    async with stores.open() as client, stores.open() as elsewhere:
+        for topic in ("orders", "other"):
+            await client.create_topic(topic)
+        await (await client.producer("orders")).send(b"acked")
+        consumer = await elsewhere.consumer("orders", "billing", start="earliest")
+        message = await consumer.receive()
+        txn = elsewhere.transaction()
+        await txn.begin()
+        await (await elsewhere.producer("orders")).send(b"written", txn=txn)
+        await (await elsewhere.producer("other")).send(b"kept", txn=txn)
+        await consumer.ack(message, txn=txn)
+        with pytest.raises(TopicInUse):
+            await client.delete_topic("orders")
+        await client.topics.unsubscribe(NAME, "billing")
+        with pytest.raises(TopicInUse, match=str(txn.id)):
+            await client.delete_topic("orders")
+        await client.delete_topic("orders", force=True)
+        await client.create_topic("orders")
+        fresh = await client.consumer("orders", "billing", start="earliest")
+        await (await client.producer("orders")).send(b"new")
+        await (txn.commit() if commit else txn.abort())
+        assert (await elsewhere.host.coordinator()).family == "metadata"
+        assert (await (await elsewhere.host.coordinator()).settle(txn.id)).left == 0
+        assert await paths_left(client, "/txn-op") == []
+        assert [path for path in await paths_left(client, "/txn-aborted") if "orders" in path] == []
+        assert await stores.receive(fresh, 1) == [b"new"]
+        assert await stores.read(client, "orders") == [b"new"]
+        assert await stores.read(client, "other") == ([b"kept"] if commit else [])
+        await consumer.close()
+        await fresh.close()
 
 
-def test_who_uses_a_deleted_topic_is_told(stores: Stores) -> None:
+async def test_who_uses_a_deleted_topic_is_told(stores: Stores) -> None:
     """Producers, in a transaction too, consumers and following readers, in this process and in others."""
-
-    async def work() -> None:
-        async with stores.open() as client, stores.open() as elsewhere:
-            await client.create_topic("orders")
-            producers = [await one.producer("orders") for one in (client, elsewhere)]
-            named = (("billing", client), ("shipping", elsewhere))
-            consumers = [await one.consumer("orders", name) for name, one in named]
-            readers = [await one.reader("orders", follow=True) for one in (client, elsewhere)]
+    async with stores.open() as client, stores.open() as elsewhere:
+        await client.create_topic("orders")
+        producers = [await one.producer("orders") for one in (client, elsewhere)]
+        named = (("billing", client), ("shipping", elsewhere))
+        consumers = [await one.consumer("orders", name) for name, one in named]
+        readers = [await one.reader("orders", follow=True) for one in (client, elsewhere)]
+        for producer in producers:
+            await producer.send(b"1")
+        for consumer in consumers:
+            await stores.receive(consumer, 2)
+        reading = [asyncio.ensure_future(_drained(reader)) for reader in readers]
+        await client.delete_topic("orders", force=True)
+        for again in (False, True):
             for producer in producers:
-                await producer.send(b"1")
-            for consumer in consumers:
-                await stores.receive(consumer, 2)
-            reading = [asyncio.ensure_future(_drained(reader)) for reader in readers]
-            await client.delete_topic("orders", force=True)
-            for again in (False, True):
-                for producer in producers:
-                    with pytest.raises(TopicNotFound, match="orders was deleted"):
-                        await producer.send(b"2")
-                if not again:
-                    await client.create_topic("orders")
-            for consumer in consumers:
                 with pytest.raises(TopicNotFound, match="orders was deleted"):
-                    await consumer.receive(timeout_ms=60_000)
-                await consumer.close()
-            for one in reading:
-                with pytest.raises(TopicNotFound, match="orders was deleted"):
-                    await one
-            txn = client.transaction()
-            await txn.begin()
-            with pytest.raises(TopicNotFound):
-                await producers[1].send(b"3", txn=txn)
-            with pytest.raises(TransactionHasFailedOperations):
-                await txn.commit()
-            assert await client.outcome(txn.id) is State.ABORTED
-            assert await stores.read(client, "orders") == []
-
-    stores.run(work())
+                    await producer.send(b"2")
+            if not again:
+                await client.create_topic("orders")
+        for consumer in consumers:
+            with pytest.raises(TopicNotFound, match="orders was deleted"):
+                await consumer.receive(timeout_ms=60_000)
+            await consumer.close()
+        for one in reading:
+            with pytest.raises(TopicNotFound, match="orders was deleted"):
+                await one
+        txn = client.transaction()
+        await txn.begin()
+        with pytest.raises(TopicNotFound):
+            await producers[1].send(b"3", txn=txn)
+        with pytest.raises(TransactionHasFailedOperations):
+            await txn.commit()
+        assert await client.outcome(txn.id) is State.ABORTED
+        assert await stores.read(client, "orders") == []
 
 
 @pytest.mark.parametrize("by_whom", ["the same client", "another client"])
 @pytest.mark.parametrize("returns", [False, True])
-def test_every_call_names_the_deletion(stores: Stores, by_whom: str, returns: bool) -> None:
+async def test_every_call_names_the_deletion(stores: Stores, by_whom: str, returns: bool) -> None:
     """Whatever is called first, and again: not what its topic left behind, but that it was deleted."""
-
-    async def work() -> None:
-        async with stores.open() as client, stores.open() as elsewhere:
-            deleter = client if by_whom == "the same client" else elsewhere
-            txn = client.transaction()
-            await client.create_topic("other")
-            await txn.begin()
-            calls: dict[str, Callable[[Consumer, Producer, Message], Awaitable[object]]] = {
-                "ack": lambda consumer, _, message: consumer.ack(message),
-                "ack in a transaction": lambda consumer, _, message: consumer.ack(message, txn=txn),
-                "ack by id": lambda consumer, _, message: consumer.ack(message.id),
-                "ack_cumulative": lambda consumer, _, message: consumer.ack_cumulative(message),
-                "nack": lambda consumer, _, message: consumer.nack(message),
-                "redeliver": lambda consumer, *_: consumer.redeliver_unacknowledged(),
-                "seek": lambda consumer, *_: consumer.seek("earliest"),
-                "receive": lambda consumer, *_: consumer.receive(timeout_ms=60_000),
-                "send": lambda _, producer, __: producer.send(b"late"),
-                "send_many": lambda _, producer, __: producer.send_many([b"late"]),
-                "send in a transaction": lambda _, producer, __: producer.send(b"late", txn=txn),
-            }
-            for call in calls.values():
-                await client.create_topic("orders", exist_ok=True)
-                consumer = await client.consumer(["orders", "other"], "billing", start="earliest")
-                producer = await client.producer("orders")
-                await producer.send(b"1")
-                message = await consumer.receive(timeout_ms=60_000)
-                await deleter.delete_topic("orders", force=True)
-                await run_ready()
-                await client.ping(timeout_ms=60_000)  # what a watch has begun to read before is known after it
-                if returns:
-                    await client.create_topic("orders")
-                for _ in range(2):
-                    with pytest.raises(TopicNotFound, match="orders was deleted"):
-                        await call(consumer, producer, message)
-                await consumer.close()
-                await producer.close()
-            await txn.abort()
-
-    stores.run(work())
+    async with stores.open() as client, stores.open() as elsewhere:
+        deleter = client if by_whom == "the same client" else elsewhere
+        txn = client.transaction()
+        await client.create_topic("other")
+        await txn.begin()
+        calls: dict[str, Callable[[Consumer, Producer, Message], Awaitable[object]]] = {
+            "ack": lambda consumer, _, message: consumer.ack(message),
+            "ack in a transaction": lambda consumer, _, message: consumer.ack(message, txn=txn),
+            "ack by id": lambda consumer, _, message: consumer.ack(message.id),
+            "ack_cumulative": lambda consumer, _, message: consumer.ack_cumulative(message),
+            "nack": lambda consumer, _, message: consumer.nack(message),
+            "redeliver": lambda consumer, *_: consumer.redeliver_unacknowledged(),
+            "seek": lambda consumer, *_: consumer.seek("earliest"),
+            "receive": lambda consumer, *_: consumer.receive(timeout_ms=60_000),
+            "send": lambda _, producer, __: producer.send(b"late"),
+            "send_many": lambda _, producer, __: producer.send_many([b"late"]),
+            "send in a transaction": lambda _, producer, __: producer.send(b"late", txn=txn),
+        }
+        for call in calls.values():
+            await client.create_topic("orders", exist_ok=True)
+            consumer = await client.consumer(["orders", "other"], "billing", start="earliest")
+            producer = await client.producer("orders")
+            await producer.send(b"1")
+            message = await consumer.receive(timeout_ms=60_000)
+            await deleter.delete_topic("orders", force=True)
+            await run_ready()
+            await client.ping(timeout_ms=60_000)  # what a watch has begun to read before is known after it
+            if returns:
+                await client.create_topic("orders")
+            for _ in range(2):
+                with pytest.raises(TopicNotFound, match="orders was deleted"):
+                    await call(consumer, producer, message)
+            await consumer.close()
+            await producer.close()
+        await txn.abort()
 
 
 @pytest.mark.metadata_family("its topics have several segments")
-def test_a_producer_of_a_segment_is_told_of_the_deletion(stores: Stores) -> None:
+async def test_a_producer_of_a_segment_is_told_of_the_deletion(stores: Stores) -> None:
     """It follows nothing, and says the same."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            await client.create_topic("orders")
-            producer = await client.producer((await client.layout("orders")).name_of(0))
-            await producer.send(b"1")
-            await client.delete_topic("orders")
-            with pytest.raises(TopicNotFound, match="orders was deleted"):
-                await producer.send(b"2")
-
-    stores.run(work())
+    async with stores.open() as client:
+        await client.create_topic("orders")
+        producer = await client.producer((await client.layout("orders")).name_of(0))
+        await producer.send(b"1")
+        await client.delete_topic("orders")
+        with pytest.raises(TopicNotFound, match="orders was deleted"):
+            await producer.send(b"2")
 
 
 async def _drained(reader: Any) -> None:
@@ -256,28 +236,24 @@ async def _drained(reader: Any) -> None:
 
 
 @pytest.mark.metadata_family("it tells topics by their domains")
-def test_a_namespace(stores: Stores) -> None:
+async def test_a_namespace(stores: Stores) -> None:
     """All of its topics, or none if one is in use; another namespace stays."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            for topic in ("orders", "persistent://public/default/orders", "topic://public/other/orders"):
-                await client.create_topic(topic)
-            consumer = await client.consumer("orders", "billing")
-            await consumer.close()
-            with pytest.raises(TopicInUse):
-                await client.delete_namespace("public/default")
-            assert len(await client.topics.list()) == 3
-            await client.delete_namespace("public/default", force=True)
-            assert [str(topic) for topic in await client.topics.list()] == ["topic://public/other/orders"]
+    async with stores.open() as client:
+        for topic in ("orders", "persistent://public/default/orders", "topic://public/other/orders"):
+            await client.create_topic(topic)
+        consumer = await client.consumer("orders", "billing")
+        await consumer.close()
+        with pytest.raises(TopicInUse):
             await client.delete_namespace("public/default")
-
-    stores.run(work())
+        assert len(await client.topics.list()) == 3
+        await client.delete_namespace("public/default", force=True)
+        assert [str(topic) for topic in await client.topics.list()] == ["topic://public/other/orders"]
+        await client.delete_namespace("public/default")
 
 
 @pytest.mark.parametrize("applied", [True, False])
 @pytest.mark.parametrize("finisher", ["maintain", "create", "delete"])
-def test_a_crash_at_any_step_leaves_a_deletion_that_any_process_finishes(
+async def test_a_crash_at_any_step_leaves_a_deletion_that_any_process_finishes(
     memory: Stores, finisher: str, applied: bool
 ) -> None:
     """Until it is decided the topic is whole; after that it is gone, and in the end nothing of it is left."""
@@ -321,268 +297,231 @@ def test_a_crash_at_any_step_leaves_a_deletion_that_any_process_finishes(
             assert [path for path in left if topic in path] == []
             return died
 
-    async def work() -> None:
-        steps = 0
-        while await one(steps):
-            steps += 1
-        assert steps > 11
-
-    memory.run(work())
+    steps = 0
+    while await one(steps):
+        steps += 1
+    assert steps > 11
 
 
-def test_replies_are_lost(memory: Stores) -> None:
+async def test_replies_are_lost(memory: Stores) -> None:
     """Repeating it finishes; its own effect is not mistaken for somebody else's."""
+    clock = memory.environment = VirtualEnvironment()
+    async with memory.open() as client:
 
-    async def work() -> None:
-        clock = memory.environment = VirtualEnvironment()
-        async with memory.open() as client:
+        async def pass_time() -> None:
+            while True:
+                await clock.advance(50)
 
-            async def pass_time() -> None:
-                while True:
-                    await clock.advance(50)
-
-            passing = asyncio.ensure_future(pass_time())
-            for steps in range(0, 60, 3):
-                await client.create_topic("orders", segments=2)
-                await (await client.producer("orders")).send(b"1")
-                deleting = asyncio.ensure_future(client.delete_topic("orders"))
-                for _ in range(steps):
-                    await asyncio.sleep(0)
-                backends: tuple[Any, ...] = (client.host.metadata, client.host.ledgers)
-                for backend in backends:
-                    backend.cut()
+        passing = asyncio.ensure_future(pass_time())
+        for steps in range(0, 60, 3):
+            await client.create_topic("orders", segments=2)
+            await (await client.producer("orders")).send(b"1")
+            deleting = asyncio.ensure_future(client.delete_topic("orders"))
+            for _ in range(steps):
                 await asyncio.sleep(0)
-                for backend in backends:
-                    backend.restore()
-                try:
-                    await deleting
-                except (Unavailable, OutcomeUnknown):
-                    await client.delete_topic("orders")
-                with pytest.raises(TopicNotFound):
-                    await client.layout("orders")
-            passing.cancel()
-            assert await client.host.ledgers.list_names("segment://", "", 10) == ()
+            backends: tuple[Any, ...] = (client.host.metadata, client.host.ledgers)
+            for backend in backends:
+                backend.cut()
+            await asyncio.sleep(0)
+            for backend in backends:
+                backend.restore()
+            try:
+                await deleting
+            except (Unavailable, OutcomeUnknown):
+                await client.delete_topic("orders")
+            with pytest.raises(TopicNotFound):
+                await client.layout("orders")
+        passing.cancel()
+        assert await client.host.ledgers.list_names("segment://", "", 10) == ()
 
-    memory.run(work())
 
-
-def test_a_deletion_that_stops_halfway_has_an_unknown_outcome(memory: Stores) -> None:
+async def test_a_deletion_that_stops_halfway_has_an_unknown_outcome(memory: Stores) -> None:
     """Unavailable would say that nothing was changed, but the topic is gone, and any process removes the rest."""
-
-    async def work() -> None:
-        async with memory.open(client={"retries_max": 0}) as client:
-            metadata, ledgers = client.host.metadata, client.host.ledgers
-            for name in ("first", "second"):
-                await client.create_topic(name)
-            with refusing(metadata, "put"), pytest.raises(Unavailable):
-                await client.delete_topic("first")
-            assert (await client.layout("first")).active()
-            with refusing(ledgers, "delete"), pytest.raises(OutcomeUnknown, match="first is deleted, or may be"):
-                await client.delete_topic("first")
-            with pytest.raises(TopicNotFound):
-                await client.layout("first")
-            assert await ledgers.list_names("segment://public/default/first/", "", 1)
-            with refusing(ledgers, "delete"), pytest.raises(OutcomeUnknown, match="first is deleted, or may be"):
-                await client.delete_topic("first")
+    async with memory.open(client={"retries_max": 0}) as client:
+        metadata, ledgers = client.host.metadata, client.host.ledgers
+        for name in ("first", "second"):
+            await client.create_topic(name)
+        with refusing(metadata, "put"), pytest.raises(Unavailable):
             await client.delete_topic("first")
-            assert not await ledgers.list_names("segment://public/default/first/", "", 1)
+        assert (await client.layout("first")).active()
+        with refusing(ledgers, "delete"), pytest.raises(OutcomeUnknown, match="first is deleted, or may be"):
+            await client.delete_topic("first")
+        with pytest.raises(TopicNotFound):
+            await client.layout("first")
+        assert await ledgers.list_names("segment://public/default/first/", "", 1)
+        with refusing(ledgers, "delete"), pytest.raises(OutcomeUnknown, match="first is deleted, or may be"):
+            await client.delete_topic("first")
+        await client.delete_topic("first")
+        assert not await ledgers.list_names("segment://public/default/first/", "", 1)
 
-            await client.create_topic("third")
-            deleted: list[str] = []
-            delete = client.topics.delete
+        await client.create_topic("third")
+        deleted: list[str] = []
+        delete = client.topics.delete
 
-            async def delete_one(topic: TopicName, **options: Any) -> None:
-                if deleted:
-                    raise Unavailable("the store is away")
-                await delete(topic, **options)
-                deleted.append(topic.topic)
+        async def delete_one(topic: TopicName, **options: Any) -> None:
+            if deleted:
+                raise Unavailable("the store is away")
+            await delete(topic, **options)
+            deleted.append(topic.topic)
 
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(client.topics, "delete", delete_one)
-                with pytest.raises(OutcomeUnknown, match="1 of 2 topics are deleted"):
-                    await client.delete_namespace("public/default")
-            assert len(await client.topics.list()) == 1
-
-    memory.run(work())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(client.topics, "delete", delete_one)
+            with pytest.raises(OutcomeUnknown, match="1 of 2 topics are deleted"):
+                await client.delete_namespace("public/default")
+        assert len(await client.topics.list()) == 1
 
 
-def test_nothing_stays_open_of_a_deleted_topic(stores: Stores) -> None:
+async def test_nothing_stays_open_of_a_deleted_topic(stores: Stores) -> None:
     """What a process keeps open does not grow with the topics that it has seen come and go."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            await client.create_topic("orders")
-            await client.subscribe("orders", "billing")
-            layout = await client.layout("orders")
-            segment = str(layout.name_of(0))
-            opened = await client.host.segment(segment)
-            subscribed = await client.host.subscription(str(layout.topic), "billing", segment)
-            await client.delete_topic("orders", force=True)
-            with pytest.raises(Closed):
-                await opened.buffer.recover()
-            with pytest.raises(Closed):
-                await subscribed.pending_acks.recover()
-            with pytest.raises(LedgerNotFound):
-                await client.host.subscription(str(layout.topic), "billing", segment)
-
-    stores.run(work())
+    async with stores.open() as client:
+        await client.create_topic("orders")
+        await client.subscribe("orders", "billing")
+        layout = await client.layout("orders")
+        segment = str(layout.name_of(0))
+        opened = await client.host.segment(segment)
+        subscribed = await client.host.subscription(str(layout.topic), "billing", segment)
+        await client.delete_topic("orders", force=True)
+        with pytest.raises(Closed):
+            await opened.buffer.recover()
+        with pytest.raises(Closed):
+            await subscribed.pending_acks.recover()
+        with pytest.raises(LedgerNotFound):
+            await client.host.subscription(str(layout.topic), "billing", segment)
 
 
-def test_a_segment_that_is_only_missing_is_not_taken_for_deleted(memory: Stores) -> None:
+async def test_a_segment_that_is_only_missing_is_not_taken_for_deleted(memory: Stores) -> None:
     """A ledger that cannot be found although its topic is there: what ended there waits, nothing is forgotten."""
-
-    async def work() -> None:
-        async with memory.open() as client, memory.open() as other:
-            await client.create_topic("orders")
-            txn = client.transaction()
-            await txn.begin()
-            sent = await (await client.producer("orders")).send(b"1", txn=txn)
-            await client.host.ledgers.delete(sent.segment, None)
-            await txn.abort()
-            assert (await (await other.host.coordinator()).settle(txn.id)).left == 1
-            with pytest.raises((LedgerNotFound, TxnFrameworkError)):
-                await memory.read(other, "orders")
-
-    memory.run(work())
+    async with memory.open() as client, memory.open() as other:
+        await client.create_topic("orders")
+        txn = client.transaction()
+        await txn.begin()
+        sent = await (await client.producer("orders")).send(b"1", txn=txn)
+        await client.host.ledgers.delete(sent.segment, None)
+        await txn.abort()
+        assert (await (await other.host.coordinator()).settle(txn.id)).left == 1
+        with pytest.raises((LedgerNotFound, TxnFrameworkError)):
+            await memory.read(other, "orders")
 
 
-def test_a_split_under_way_leaves_no_ledger_of_a_deleted_topic(memory: Stores) -> None:
+async def test_a_split_under_way_leaves_no_ledger_of_a_deleted_topic(memory: Stores) -> None:
     """Its process finds that the topic is gone, and removes the children that it made too late."""
+    async with memory.open() as client, memory.open() as other:
+        await client.create_topic("orders")
+        topics: Any = client.topics
+        make = topics._make_children
 
-    async def work() -> None:
-        async with memory.open() as client, memory.open() as other:
-            await client.create_topic("orders")
-            topics: Any = client.topics
-            make = topics._make_children
+        async def late(*args: Any) -> None:
+            await other.delete_topic("orders")
+            await make(*args)
 
-            async def late(*args: Any) -> None:
-                await other.delete_topic("orders")
-                await make(*args)
-
-            topics._make_children = late
-            with pytest.raises(TopicNotFound):
-                await client.split("orders", 0)
-            assert await client.host.ledgers.list_names("segment://", "", 10) == ()
-
-    memory.run(work())
+        topics._make_children = late
+        with pytest.raises(TopicNotFound):
+            await client.split("orders", 0)
+        assert await client.host.ledgers.list_names("segment://", "", 10) == ()
 
 
 @pytest.mark.parametrize("quicker", ["create", "create and split", "create and delete"])
-def test_who_is_too_late_to_make_a_topic_leaves_nothing_and_takes_nothing(memory: Stores, quicker: str) -> None:
+async def test_who_is_too_late_to_make_a_topic_leaves_nothing_and_takes_nothing(memory: Stores, quicker: str) -> None:
     """Its ledgers go, but none that the other one has or comes to have, whatever became of the topic meanwhile."""
+    async with memory.open() as client, memory.open() as elsewhere:
+        layouts: Any = client.topics._layouts
+        put, go, reached = layouts.put, asyncio.Event(), asyncio.Event()
 
-    async def work() -> None:
-        async with memory.open() as client, memory.open() as elsewhere:
-            layouts: Any = client.topics._layouts
-            put, go, reached = layouts.put, asyncio.Event(), asyncio.Event()
+        async def late(*arguments: Any) -> None:
+            reached.set()
+            await go.wait()
+            await put(*arguments)
 
-            async def late(*arguments: Any) -> None:
-                reached.set()
-                await go.wait()
-                await put(*arguments)
-
-            layouts.put = late
-            making = asyncio.ensure_future(client.create_topic("orders", segments=4))
-            await reached.wait()
-            layouts.put = put
-            await elsewhere.create_topic("orders", segments=2)
-            if quicker == "create and split":
-                # The lower child has the very name of one of those four.
-                assert await elsewhere.split("orders", 1) == (2, 3)
-                producer = await elsewhere.producer("orders")
-                await producer.send_many([b"%d" % number for number in range(10)])
-            elif quicker == "create and delete":
-                await elsewhere.delete_topic("orders")
-            go.set()
-            with pytest.raises(TopicExists):
-                await making
-            ledgers = await client.host.ledgers.list_names("segment://", "", 20)
-            if quicker == "create and delete":
-                assert ledgers == ()
-                await client.create_topic("orders")
-                return
-            layout = await client.layout("orders")
-            assert set(ledgers) == {str(layout.name_of(number)) for number in layout.segments}
-            if quicker == "create and split":
-                assert len(await memory.read(client, "orders")) == 10
-            else:
-                assert min(await elsewhere.split("orders", 1)) == 4
-
-    memory.run(work())
+        layouts.put = late
+        making = asyncio.ensure_future(client.create_topic("orders", segments=4))
+        await reached.wait()
+        layouts.put = put
+        await elsewhere.create_topic("orders", segments=2)
+        if quicker == "create and split":
+            # The lower child has the very name of one of those four.
+            assert await elsewhere.split("orders", 1) == (2, 3)
+            producer = await elsewhere.producer("orders")
+            await producer.send_many([b"%d" % number for number in range(10)])
+        elif quicker == "create and delete":
+            await elsewhere.delete_topic("orders")
+        go.set()
+        with pytest.raises(TopicExists):
+            await making
+        ledgers = await client.host.ledgers.list_names("segment://", "", 20)
+        if quicker == "create and delete":
+            assert ledgers == ()
+            await client.create_topic("orders")
+            return
+        layout = await client.layout("orders")
+        assert set(ledgers) == {str(layout.name_of(number)) for number in layout.segments}
+        if quicker == "create and split":
+            assert len(await memory.read(client, "orders")) == 10
+        else:
+            assert min(await elsewhere.split("orders", 1)) == 4
 
 
-def test_a_remover_that_was_paused_leaves_the_next_topic_of_the_name_alone(memory: Stores) -> None:
+async def test_a_remover_that_was_paused_leaves_the_next_topic_of_the_name_alone(memory: Stores) -> None:
     """What it goes on to remove is bounded by the last ledger of the former topic."""
     memory.domains = {"persistent": METADATA}
 
-    async def work() -> None:
-        async with memory.open() as paused, memory.open() as client:
-            await client.create_topic(RETURNING)
-            await (await client.producer(RETURNING)).send(b"former")
-            ledgers: Any = paused.host.ledgers
-            delete, go, reached = ledgers.delete, asyncio.Event(), asyncio.Event()
+    async with memory.open() as paused, memory.open() as client:
+        await client.create_topic(RETURNING)
+        await (await client.producer(RETURNING)).send(b"former")
+        ledgers: Any = paused.host.ledgers
+        delete, go, reached = ledgers.delete, asyncio.Event(), asyncio.Event()
 
-            async def late(*arguments: Any) -> None:
-                reached.set()
-                await go.wait()
-                await delete(*arguments)
+        async def late(*arguments: Any) -> None:
+            reached.set()
+            await go.wait()
+            await delete(*arguments)
 
-            ledgers.delete = late
-            deleting = asyncio.ensure_future(paused.delete_topic(RETURNING))
-            await reached.wait()
-            await client.create_topic(RETURNING)
-            await (await client.producer(RETURNING)).send(b"next")
-            go.set()
-            await deleting
-            for reading in (client, paused):
-                assert await memory.read(reading, RETURNING) == [b"next"]
-
-    memory.run(work())
+        ledgers.delete = late
+        deleting = asyncio.ensure_future(paused.delete_topic(RETURNING))
+        await reached.wait()
+        await client.create_topic(RETURNING)
+        await (await client.producer(RETURNING)).send(b"next")
+        go.set()
+        await deleting
+        for reading in (client, paused):
+            assert await memory.read(reading, RETURNING) == [b"next"]
 
 
-def test_cursors_of_a_name_that_returns_do_not_start_over(memory: Stores) -> None:
+async def test_cursors_of_a_name_that_returns_do_not_start_over(memory: Stores) -> None:
     """Whoever still holds an acknowledgment of the former topic does nothing to the subscription of the next one."""
     memory.domains = {"persistent": METADATA}
 
-    async def work() -> None:
-        async with memory.open() as client:
-            incarnations, acks = [], (Ack(Position(1, 0), cumulative=True),)
-            for _ in range(3):
-                await client.create_topic(RETURNING)
-                await client.subscribe(RETURNING, "billing", start="earliest")
-                cursor = (await client.host.subscription(RETURNING, "billing", RETURNING)).cursor
-                assert not any([await cursor.apply(former, acks, None) for former in incarnations])
-                incarnations.append((await cursor.load()).incarnation)
-                await client.delete_topic(RETURNING, force=True)
-            assert sorted(set(incarnations)) == incarnations
-
-    memory.run(work())
+    async with memory.open() as client:
+        incarnations, acks = [], (Ack(Position(1, 0), cumulative=True),)
+        for _ in range(3):
+            await client.create_topic(RETURNING)
+            await client.subscribe(RETURNING, "billing", start="earliest")
+            cursor = (await client.host.subscription(RETURNING, "billing", RETURNING)).cursor
+            assert not any([await cursor.apply(former, acks, None) for former in incarnations])
+            incarnations.append((await cursor.load()).incarnation)
+            await client.delete_topic(RETURNING, force=True)
+        assert sorted(set(incarnations)) == incarnations
 
 
-def test_a_consumer_that_stands_by_is_not_handed_over_to_the_next_topic_of_the_name(memory: Stores) -> None:
+async def test_a_consumer_that_stands_by_is_not_handed_over_to_the_next_topic_of_the_name(memory: Stores) -> None:
     """It looks late, finds a topic of that name, and is told all the same that its own was deleted."""
+    async with memory.open() as client, memory.open() as standing_by:
+        await client.create_topic("orders")
+        first = await client.consumer("orders", "billing", type="failover", start="earliest")
+        second = await standing_by.consumer("orders", "billing", type="failover")
+        topics: Any = standing_by.topics
+        layout, go = topics.layout, asyncio.Event()
 
-    async def work() -> None:
-        async with memory.open() as client, memory.open() as standing_by:
-            await client.create_topic("orders")
-            first = await client.consumer("orders", "billing", type="failover", start="earliest")
-            second = await standing_by.consumer("orders", "billing", type="failover")
-            topics: Any = standing_by.topics
-            layout, go = topics.layout, asyncio.Event()
+        async def late(topic: TopicName) -> Layout:
+            await go.wait()
+            found: Layout = await layout(topic)
+            return found
 
-            async def late(topic: TopicName) -> Layout:
-                await go.wait()
-                found: Layout = await layout(topic)
-                return found
-
-            topics.layout = late
-            await client.delete_topic("orders", force=True)
-            await client.create_topic("orders")
-            await client.subscribe("orders", "billing", start="earliest")
-            await (await client.producer("orders")).send(b"next")
-            go.set()
-            with pytest.raises(TopicNotFound, match="deleted"):
-                await second.receive(timeout_ms=60_000)
-            await first.close()
-
-    memory.run(work())
+        topics.layout = late
+        await client.delete_topic("orders", force=True)
+        await client.create_topic("orders")
+        await client.subscribe("orders", "billing", start="earliest")
+        await (await client.producer("orders")).send(b"next")
+        go.set()
+        with pytest.raises(TopicNotFound, match="deleted"):
+            await second.receive(timeout_ms=60_000)
+        await first.close()

@@ -72,90 +72,74 @@ def about(segment: str, client: Client, **more: str) -> dict[str, str]:
     return {"segment": segment, "subscription": "billing", "process": process_of(client), **more}
 
 
-def test_takeovers(memory: Stores, clock: VirtualEnvironment, events: Events) -> None:
+async def test_takeovers(memory: Stores, clock: VirtualEnvironment, events: Events) -> None:
     """A consumer that stands by says after whom it goes on, and nothing while it waits."""
-
-    async def work() -> None:
-        async with memory.open(**named("one")) as one, memory.open(**named("two")) as two:
-            await one.create_topic("orders")
-            for client in (one, two):
-                await client.consumer("orders", "billing", type="failover", start="earliest", balance=False)
-            await settled(clock)
-            assert events.take() == []
-            (segment,) = one.host.dispatches.segments_of("billing")
-            kill(one)
-            await settled(clock)
-            of_two = [event for event in events.take() if event[1]["process"] == process_of(two)]
-            of_two = [event for event in of_two if event[0] != "sweeps_taken_over"]
-            assert of_two == [("segment_taken_over", about(segment, two, earlier=process_of(one)))]
-
-    memory.run(work())
+    async with memory.open(**named("one")) as one, memory.open(**named("two")) as two:
+        await one.create_topic("orders")
+        for client in (one, two):
+            await client.consumer("orders", "billing", type="failover", start="earliest", balance=False)
+        await settled(clock)
+        assert events.take() == []
+        (segment,) = one.host.dispatches.segments_of("billing")
+        kill(one)
+        await settled(clock)
+        of_two = [event for event in events.take() if event[1]["process"] == process_of(two)]
+        of_two = [event for event in of_two if event[0] != "sweeps_taken_over"]
+        assert of_two == [("segment_taken_over", about(segment, two, earlier=process_of(one)))]
 
 
-def test_rebalances(memory: Stores, clock: VirtualEnvironment, events: Events) -> None:
+async def test_rebalances(memory: Stores, clock: VirtualEnvironment, events: Events) -> None:
     """Who shares a subscription says what it takes, and what it gives up to whom."""
-
-    async def work() -> None:
-        async with memory.open(**named("one")) as one, memory.open(**named("two")) as two:
-            await one.create_topic("orders", segments=2)
-            await one.consumer("orders", "billing", type="shared", start="earliest")
-            await settled(clock)
-            both = sorted(one.host.dispatches.segments_of("billing"))
-            assert events.take() == [("segment_taken", about(each, one)) for each in both]
-            await two.consumer("orders", "billing", type="shared")
-            await settled(clock)
-            (moved,) = two.host.dispatches.segments_of("billing")
-            assert events.take() == [
-                ("segment_given_up", about(moved, one, to=process_of(two))),
-                ("segment_taken", about(moved, two)),
-            ]
-
-    memory.run(work())
+    async with memory.open(**named("one")) as one, memory.open(**named("two")) as two:
+        await one.create_topic("orders", segments=2)
+        await one.consumer("orders", "billing", type="shared", start="earliest")
+        await settled(clock)
+        both = sorted(one.host.dispatches.segments_of("billing"))
+        assert events.take() == [("segment_taken", about(each, one)) for each in both]
+        await two.consumer("orders", "billing", type="shared")
+        await settled(clock)
+        (moved,) = two.host.dispatches.segments_of("billing")
+        assert events.take() == [
+            ("segment_given_up", about(moved, one, to=process_of(two))),
+            ("segment_taken", about(moved, two)),
+        ]
 
 
-def test_lost_leases(memory: Stores, clock: VirtualEnvironment, events: Events) -> None:
+async def test_lost_leases(memory: Stores, clock: VirtualEnvironment, events: Events) -> None:
     """A process that was cut off for too long says so for the segment and for its transactions, and goes on."""
-
-    async def work() -> None:
-        async with memory.open(**named("one")) as one:
-            await one.create_topic("orders")
-            await one.consumer("orders", "billing", type="exclusive", start="earliest")
-            await one.transaction().begin()
-            (segment,) = one.host.dispatches.segments_of("billing")
-            session = await one.host.sessions.own()
-            assert events.take() == []
-            store: Any = one.host.metadata
-            store.cut()
-            store.end_session()
-            await settled(clock)
-            assert events.take() == [
-                ("lease_lost", about(segment, one)),
-                ("session_lost", {"session": session, "process": process_of(one)}),
-            ]
-            store.restore()
-
-    memory.run(work())
+    async with memory.open(**named("one")) as one:
+        await one.create_topic("orders")
+        await one.consumer("orders", "billing", type="exclusive", start="earliest")
+        await one.transaction().begin()
+        (segment,) = one.host.dispatches.segments_of("billing")
+        session = await one.host.sessions.own()
+        assert events.take() == []
+        store: Any = one.host.metadata
+        store.cut()
+        store.end_session()
+        await settled(clock)
+        assert events.take() == [
+            ("lease_lost", about(segment, one)),
+            ("session_lost", {"session": session, "process": process_of(one)}),
+        ]
+        store.restore()
 
 
-def test_orphans(memory: Stores, clock: VirtualEnvironment, events: Events) -> None:
+async def test_orphans(memory: Stores, clock: VirtualEnvironment, events: Events) -> None:
     """A transaction whose process died is named with it by the process that aborts it."""
-
-    async def work() -> None:
-        async with memory.open(**named("dead")) as dead, memory.open(**named("alive")) as alive:
-            txn = dead.transaction()
-            await txn.begin()
-            await alive.transaction().begin()  # opens its coordinator, so that it sweeps
+    async with memory.open(**named("dead")) as dead, memory.open(**named("alive")) as alive:
+        txn = dead.transaction()
+        await txn.begin()
+        await alive.transaction().begin()  # opens its coordinator, so that it sweeps
+        await settled(clock)
+        events.take()
+        kill(dead)
+        for _ in range(5):
+            await clock.advance(1_000)
             await settled(clock)
-            events.take()
-            kill(dead)
-            for _ in range(5):
-                await clock.advance(1_000)
-                await settled(clock)
-            orphan = {"transaction": str(txn.id), "process": process_of(alive), "owner": process_of(dead)}
-            found = [facts for event, facts in events.take() if event == "orphan_aborted"]
-            assert found == [orphan]
-
-    memory.run(work())
+        orphan = {"transaction": str(txn.id), "process": process_of(alive), "owner": process_of(dead)}
+        found = [facts for event, facts in events.take() if event == "orphan_aborted"]
+        assert found == [orphan]
 
 
 def ids_taken(found: list[tuple[str, dict[str, str]]], about: dict[str, str]) -> set[int]:
@@ -166,54 +150,46 @@ def ids_taken(found: list[tuple[str, dict[str, str]]], about: dict[str, str]) ->
     return {int(each) for text in texts for each in text.split(", ")}
 
 
-def test_coordinators(memory: Stores, clock: VirtualEnvironment, events: Events) -> None:
+async def test_coordinators(memory: Stores, clock: VirtualEnvironment, events: Events) -> None:
     """A process that serves and sweeps a coordinator after another one names both; the first one says nothing."""
-
-    async def work() -> None:
-        async with memory.open(**named("one")) as one, memory.open(**named("two")) as two:
-            for client in (one, two):
-                await client.transaction().begin()
-                await settled(clock)
-            both = {"process": process_of(two), "earlier": process_of(one), "coordinator": "metadata"}
-            served = {*range(two.host.config.transactions.coordinators)}
-            shared = ids_taken(events.take(), both)
-            assert shared < served
-            kill(one)
-            for _ in range(5):
-                await clock.advance(1_000)
-                await settled(clock)
-            taken = events.take()
-            assert ("sweeps_taken_over", both) in taken
-            assert shared | ids_taken(taken, both) == served
-
-    memory.run(work())
+    async with memory.open(**named("one")) as one, memory.open(**named("two")) as two:
+        for client in (one, two):
+            await client.transaction().begin()
+            await settled(clock)
+        both = {"process": process_of(two), "earlier": process_of(one), "coordinator": "metadata"}
+        served = {*range(two.host.config.transactions.coordinators)}
+        shared = ids_taken(events.take(), both)
+        assert shared < served
+        kill(one)
+        for _ in range(5):
+            await clock.advance(1_000)
+            await settled(clock)
+        taken = events.take()
+        assert ("sweeps_taken_over", both) in taken
+        assert shared | ids_taken(taken, both) == served
 
 
 @pytest.mark.parametrize("timers", [1, 10])
-def test_timeouts(memory: Stores, clock: VirtualEnvironment, events: Events, timers: int) -> None:
+async def test_timeouts(memory: Stores, clock: VirtualEnvironment, events: Events, timers: int) -> None:
     """A transaction that is aborted at its timeout is named with its process, whichever process aborts it."""
-
-    async def work() -> None:
-        transactions = {"timers_max": timers}
-        async with (
-            memory.open(**named("other"), transactions={"sweep_interval_ms": 1_000}) as other,
-            memory.open(**named("slow"), transactions=transactions) as slow,
-        ):
-            await other.transaction().begin()  # opens its coordinator, so that it sweeps
+    transactions = {"timers_max": timers}
+    async with (
+        memory.open(**named("other"), transactions={"sweep_interval_ms": 1_000}) as other,
+        memory.open(**named("slow"), transactions=transactions) as slow,
+    ):
+        await other.transaction().begin()  # opens its coordinator, so that it sweeps
+        await settled(clock)
+        patient = slow.transaction(timeout_ms=600_000)
+        await patient.begin()  # has the only timer, if there is one only
+        txn = slow.transaction(timeout_ms=5_000)
+        await txn.begin()
+        early = slow.transaction(timeout_ms=5_000)
+        await early.begin()
+        await other.abort(early.id)  # its process learns of it at the timeout, and has nothing to say
+        events.take()
+        for _ in range(20):
+            await clock.advance(1_000)
             await settled(clock)
-            patient = slow.transaction(timeout_ms=600_000)
-            await patient.begin()  # has the only timer, if there is one only
-            txn = slow.transaction(timeout_ms=5_000)
-            await txn.begin()
-            early = slow.transaction(timeout_ms=5_000)
-            await early.begin()
-            await other.abort(early.id)  # its process learns of it at the timeout, and has nothing to say
-            events.take()
-            for _ in range(20):
-                await clock.advance(1_000)
-                await settled(clock)
-            by = slow if timers > 1 else other
-            found = [facts for event, facts in events.take() if event == "overdue_aborted"]
-            assert found == [{"transaction": str(txn.id), "process": process_of(by), "owner": process_of(slow)}]
-
-    memory.run(work())
+        by = slow if timers > 1 else other
+        found = [facts for event, facts in events.take() if event == "overdue_aborted"]
+        assert found == [{"transaction": str(txn.id), "process": process_of(by), "owner": process_of(slow)}]

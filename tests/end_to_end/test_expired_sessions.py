@@ -153,22 +153,19 @@ def _writes(request: Any, below: str) -> bool:
 
 
 @pytest.mark.parametrize("phase", ["publish", "ack", "end", "split"])
-def test_a_session_ends_while_messages_are_moved(zookeeper: Stores, phase: str, expire: Expire) -> None:
+async def test_a_session_ends_while_messages_are_moved(zookeeper: Stores, phase: str, expire: Expire) -> None:
     """Every message is moved once, whatever became of the transaction in which the session ended, and of its write."""
     expected = sorted(b"%d" % number for number in range(MESSAGES))
 
-    async def test() -> None:
-        async with zookeeper.open() as client:
-            await client.create_topic("in", segments=2)
-            await client.create_topic("out")
-            await (await client.producer("in")).send_many([b"%d" % number for number in range(MESSAGES)])
-        async with zookeeper.open() as client:
-            transforming = Transforming(client, phase, expire)
-            await transforming.run()
-            assert transforming.expired >= MESSAGES // AT_ONCE // EVERY >= 2
-        async with zookeeper.open() as fresh:
-            assert sorted(await zookeeper.read(fresh, "out")) == expected
-        assert {*transforming.committed} <= {*expected}
-        assert len(transforming.committed) == len({*transforming.committed})
-
-    zookeeper.run(test())
+    async with zookeeper.open() as client:
+        await client.create_topic("in", segments=2)
+        await client.create_topic("out")
+        await (await client.producer("in")).send_many([b"%d" % number for number in range(MESSAGES)])
+    async with zookeeper.open() as client:
+        transforming = Transforming(client, phase, expire)
+        await transforming.run()
+        assert transforming.expired >= MESSAGES // AT_ONCE // EVERY >= 2
+    async with zookeeper.open() as fresh:
+        assert sorted(await zookeeper.read(fresh, "out")) == expected
+    assert {*transforming.committed} <= {*expected}
+    assert len(transforming.committed) == len({*transforming.committed})

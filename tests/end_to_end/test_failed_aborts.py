@@ -140,7 +140,7 @@ def test_an_abort_is_retried_after_an_outage(stores: Stores) -> None:
     stores.run(work())
 
 
-def test_a_cancelled_begin_is_undone_after_an_outage(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancelled_begin_is_undone_after_an_outage(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """The transaction began for nobody, and its abort failed."""
     outage = Outage(stores)
     begin = Transaction._begin_in_store
@@ -150,57 +150,51 @@ def test_a_cancelled_begin_is_undone_after_an_outage(stores: Stores, monkeypatch
         outage.connection.is_cut = True
         return begun
 
-    async def work() -> None:
-        async with outage.open() as client, stores.open() as other:
-            await prepared(other)
-            await (await billed(client))[0].abort()  # whatever beginning needs is open now
-            while await other.find_hanging(0):  # settling in the background also calls the store
-                await outage.clock.advance(1)
-            monkeypatch.setattr(Transaction, "_begin_in_store", begin_and_cut)
-            held = outage.connection.hold(1)
-            beginning = asyncio.ensure_future(client.transaction().begin())
-            await held.reached.wait()
-            beginning.cancel()
-            outage.connection.go_on()
-            await outage.passed(asyncio.gather(beginning, return_exceptions=True))
-            await outage.clock.advance(OUTAGE_MS)
-            assert outage.connection.is_cut
-            assert len(await other.find_hanging(0)) == 1
-            outage.connection.restore()
-            await outage.clock.advance(SOON_MS)
-            assert not await other.find_hanging(0)
-
-    stores.run(work())
+    async with outage.open() as client, stores.open() as other:
+        await prepared(other)
+        await (await billed(client))[0].abort()  # whatever beginning needs is open now
+        while await other.find_hanging(0):  # settling in the background also calls the store
+            await outage.clock.advance(1)
+        monkeypatch.setattr(Transaction, "_begin_in_store", begin_and_cut)
+        held = outage.connection.hold(1)
+        beginning = asyncio.ensure_future(client.transaction().begin())
+        await held.reached.wait()
+        beginning.cancel()
+        outage.connection.go_on()
+        await outage.passed(asyncio.gather(beginning, return_exceptions=True))
+        await outage.clock.advance(OUTAGE_MS)
+        assert outage.connection.is_cut
+        assert len(await other.find_hanging(0)) == 1
+        outage.connection.restore()
+        await outage.clock.advance(SOON_MS)
+        assert not await other.find_hanging(0)
 
 
-def test_a_handler_loop_aborts_what_it_could_not_commit(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_handler_loop_aborts_what_it_could_not_commit(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message is handled again soon after the outage, in another transaction, and its result is there once."""
     outage = Outage(stores)
     commits = outage.cut_at_first_commit(monkeypatch)
 
-    async def work() -> None:
-        async with outage.open() as client, stores.open() as other:
-            await prepared(other)
-            invoices = await client.producer("invoices")
+    async with outage.open() as client, stores.open() as other:
+        await prepared(other)
+        invoices = await client.producer("invoices")
 
-            async def bill(order: Message, txn: Transaction) -> None:
-                await invoices.send(b"invoice for " + order.value, txn=txn)
+        async def bill(order: Message, txn: Transaction) -> None:
+            await invoices.send(b"invoice for " + order.value, txn=txn)
 
-            async with await client.consumer("orders", "billing", start="earliest") as consumer:
-                running = asyncio.ensure_future(consumer.run(bill))
-                await outage.clock.advance(OUTAGE_MS)
-                assert len(commits) == 1
-                outage.connection.restore()
-                await outage.clock.advance(2 * SOON_MS)
-                assert await stores.read(other, "invoices") == [b"invoice for order"]
-                assert await other.outcome(commits[0]) is State.ABORTED
-                consumer.stop()
-                await running
-
-    stores.run(work())
+        async with await client.consumer("orders", "billing", start="earliest") as consumer:
+            running = asyncio.ensure_future(consumer.run(bill))
+            await outage.clock.advance(OUTAGE_MS)
+            assert len(commits) == 1
+            outage.connection.restore()
+            await outage.clock.advance(2 * SOON_MS)
+            assert await stores.read(other, "invoices") == [b"invoice for order"]
+            assert await other.outcome(commits[0]) is State.ABORTED
+            consumer.stop()
+            await running
 
 
-def test_transact_aborts_what_it_could_not_commit(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_transact_aborts_what_it_could_not_commit(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its caller has no transaction, and could not repeat the commit."""
     outage = Outage(stores)
     commits = outage.cut_at_first_commit(monkeypatch)
@@ -209,58 +203,49 @@ def test_transact_aborts_what_it_could_not_commit(stores: Stores, monkeypatch: p
 
     monkeypatch.setattr("txnframework.client._transact.transact_jointly", not_in_one_step)
 
-    async def work() -> None:
-        async with outage.open() as client, stores.open() as other:
-            await prepared(other)
-            invoices = await client.producer("invoices")
-            with pytest.raises((Unavailable, OutcomeUnknown)):
-                await outage.passed(client.transact(invoices.outgoing(b"invoice")))
-            outage.connection.restore()
-            await outage.clock.advance(SOON_MS)
-            assert await other.outcome(commits[0]) is State.ABORTED
-
-    stores.run(work())
+    async with outage.open() as client, stores.open() as other:
+        await prepared(other)
+        invoices = await client.producer("invoices")
+        with pytest.raises((Unavailable, OutcomeUnknown)):
+            await outage.passed(client.transact(invoices.outgoing(b"invoice")))
+        outage.connection.restore()
+        await outage.clock.advance(SOON_MS)
+        assert await other.outcome(commits[0]) is State.ABORTED
 
 
-def test_a_commit_that_failed_can_be_repeated(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_commit_that_failed_can_be_repeated(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that has the transaction decides, so nothing aborts it before its timeout."""
     outage = Outage(stores)
     commits = outage.cut_at_first_commit(monkeypatch)
 
-    async def work() -> None:
-        async with outage.open() as client, stores.open() as other:
-            await prepared(other)
-            txn, _, consumer = await billed(client)
-            with pytest.raises((Unavailable, OutcomeUnknown)):
-                await outage.passed(txn.commit())
-            outage.connection.restore()
-            await outage.clock.advance(OUTAGE_MS)
-            assert await other.outcome(commits[0]) is State.OPEN
-            await txn.commit()
-            assert await stores.read(other, "invoices") == [b"invoice"]
-            await consumer.close()
-
-    stores.run(work())
+    async with outage.open() as client, stores.open() as other:
+        await prepared(other)
+        txn, _, consumer = await billed(client)
+        with pytest.raises((Unavailable, OutcomeUnknown)):
+            await outage.passed(txn.commit())
+        outage.connection.restore()
+        await outage.clock.advance(OUTAGE_MS)
+        assert await other.outcome(commits[0]) is State.OPEN
+        await txn.commit()
+        assert await stores.read(other, "invoices") == [b"invoice"]
+        await consumer.close()
 
 
-def test_closing_ends_the_retries(stores: Stores) -> None:
+async def test_closing_ends_the_retries(stores: Stores) -> None:
     """A client that closes during the outage calls them no more, and others abort the transaction of its session."""
     outage = Outage(stores)
 
-    async def work() -> None:
-        async with stores.open() as other, AsyncExitStack() as opened:
-            await prepared(other)
-            client = await opened.enter_async_context(outage.open())
-            txn, _, _ = await billed(client)
-            outage.connection.is_cut = True
-            with pytest.raises((Unavailable, OutcomeUnknown)):
-                await outage.passed(txn.abort())
-            await outage.clock.advance(OUTAGE_MS)
-            await outage.passed(opened.aclose())
-            calls = outage.connection.asked
-            outage.connection.restore()
-            await outage.clock.advance(SOON_MS)
-            assert await other.outcome(txn.id) is State.ABORTED
-            assert outage.connection.asked == calls
-
-    stores.run(work())
+    async with stores.open() as other, AsyncExitStack() as opened:
+        await prepared(other)
+        client = await opened.enter_async_context(outage.open())
+        txn, _, _ = await billed(client)
+        outage.connection.is_cut = True
+        with pytest.raises((Unavailable, OutcomeUnknown)):
+            await outage.passed(txn.abort())
+        await outage.clock.advance(OUTAGE_MS)
+        await outage.passed(opened.aclose())
+        calls = outage.connection.asked
+        outage.connection.restore()
+        await outage.clock.advance(SOON_MS)
+        assert await other.outcome(txn.id) is State.ABORTED
+        assert outage.connection.asked == calls

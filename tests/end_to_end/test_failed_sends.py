@@ -89,119 +89,103 @@ async def one_of_many(client: Client, producer: Producer, txn: Transaction) -> N
 
 
 @pytest.mark.parametrize("fail", [too_large, given_up, store_away, sealed, deleted, closed, one_of_many])
-def test_a_failed_send_makes_commit_abort(memory: Stores, fail: Failing) -> None:
+async def test_a_failed_send_makes_commit_abort(memory: Stores, fail: Failing) -> None:
     """Nothing of the transaction is visible on any topic, what it acknowledged comes again, and commit says why."""
-
-    async def work() -> None:
-        async with memory.open(client=HASTY) as client:
-            for topic in ("orders", "invoices"):
-                await client.create_topic(topic)
-            producer, invoices = await client.producer("orders"), await client.producer("invoices")
-            consumer = await client.consumer("invoices", "billing", start="earliest")
-            await invoices.send(b"before")
-            received = await consumer.receive(timeout_ms=60_000)
-            txn = client.transaction()
-            await txn.begin()
-            await producer.send(b"never", txn=txn)
-            await invoices.send(b"never", txn=txn)
-            await consumer.ack(received, txn=txn)
-            await fail(client, producer, txn)
-            with pytest.raises(TransactionHasFailedOperations, match=str(txn.id)) as refused:
-                await txn.commit()
-            assert refused.value.__cause__ is not None
-            assert f"({str(refused.value.__cause__) or type(refused.value.__cause__).__name__})" in str(refused.value)
-            assert await client.outcome(txn.id) is txn.state is State.ABORTED
-            await producer.send(b"after")
-            assert await memory.read(client, "orders") == [b"after"]
-            assert await memory.read(client, "invoices") == [b"before"]
-            assert (await consumer.receive(timeout_ms=60_000)).id == received.id
-            await consumer.close()
-
-    memory.run(work())
+    async with memory.open(client=HASTY) as client:
+        for topic in ("orders", "invoices"):
+            await client.create_topic(topic)
+        producer, invoices = await client.producer("orders"), await client.producer("invoices")
+        consumer = await client.consumer("invoices", "billing", start="earliest")
+        await invoices.send(b"before")
+        received = await consumer.receive(timeout_ms=60_000)
+        txn = client.transaction()
+        await txn.begin()
+        await producer.send(b"never", txn=txn)
+        await invoices.send(b"never", txn=txn)
+        await consumer.ack(received, txn=txn)
+        await fail(client, producer, txn)
+        with pytest.raises(TransactionHasFailedOperations, match=str(txn.id)) as refused:
+            await txn.commit()
+        assert refused.value.__cause__ is not None
+        assert f"({str(refused.value.__cause__) or type(refused.value.__cause__).__name__})" in str(refused.value)
+        assert await client.outcome(txn.id) is txn.state is State.ABORTED
+        await producer.send(b"after")
+        assert await memory.read(client, "orders") == [b"after"]
+        assert await memory.read(client, "invoices") == [b"before"]
+        assert (await consumer.receive(timeout_ms=60_000)).id == received.id
+        await consumer.close()
 
 
 @pytest.mark.parametrize("commits", [True, False])
 @pytest.mark.metadata_family("it splits or merges topics, and a sealed one takes no markers")
-def test_all_topics_or_none_whatever_changes_meanwhile(stores: Stores, commits: bool) -> None:
+async def test_all_topics_or_none_whatever_changes_meanwhile(stores: Stores, commits: bool) -> None:
     """A transaction over topics of several namespaces, of which one is split, one merged and one sealed in between."""
+    async with stores.open() as client, stores.open() as elsewhere:
+        topics = {"topic://public/default/split": 1, "topic://shop/sales/merged": 2, "topic://shop/stock/still": 1}
+        for topic, segments in topics.items():
+            await client.create_topic(topic, segments=segments)
+        producers = [await client.producer(topic) for topic in topics]
+        values = [b"%d" % number for number in range(8)]
 
-    async def work() -> None:
-        async with stores.open() as client, stores.open() as elsewhere:
-            topics = {"topic://public/default/split": 1, "topic://shop/sales/merged": 2, "topic://shop/stock/still": 1}
-            for topic, segments in topics.items():
-                await client.create_topic(topic, segments=segments)
-            producers = [await client.producer(topic) for topic in topics]
-            values = [b"%d" % number for number in range(8)]
+        async def send_all(producer: Producer, values: list[bytes]) -> None:
+            for value in values:
+                await producer.send(value, key=value, txn=txn)
 
-            async def send_all(producer: Producer, values: list[bytes]) -> None:
-                for value in values:
-                    await producer.send(value, key=value, txn=txn)
-
-            txn = client.transaction()
-            await txn.begin()
-            for producer in producers:
-                await send_all(producer, values[:4])
-            await elsewhere.split("topic://public/default/split", 0)
-            await elsewhere.merge("topic://shop/sales/merged", 0, 1)
-            for producer in producers:
-                await send_all(producer, values[4:])
-            # Nothing more is written to what is sealed last: its outcome has to take effect all the same.
-            await elsewhere.split("topic://shop/stock/still", 0)
-            for reader in (client, elsewhere):
-                assert [await stores.read(reader, topic) for topic in topics] == [[]] * 3
-            await (txn.commit() if commits else txn.abort())
-            for reader in (client, elsewhere):
-                for topic in topics:
-                    assert sorted(await stores.read(reader, topic)) == (values if commits else [])
-
-    stores.run(work())
+        txn = client.transaction()
+        await txn.begin()
+        for producer in producers:
+            await send_all(producer, values[:4])
+        await elsewhere.split("topic://public/default/split", 0)
+        await elsewhere.merge("topic://shop/sales/merged", 0, 1)
+        for producer in producers:
+            await send_all(producer, values[4:])
+        # Nothing more is written to what is sealed last: its outcome has to take effect all the same.
+        await elsewhere.split("topic://shop/stock/still", 0)
+        for reader in (client, elsewhere):
+            assert [await stores.read(reader, topic) for topic in topics] == [[]] * 3
+        await (txn.commit() if commits else txn.abort())
+        for reader in (client, elsewhere):
+            for topic in topics:
+                assert sorted(await stores.read(reader, topic)) == (values if commits else [])
 
 
 @pytest.mark.parametrize("end", ["commit", "abort"])
-def test_a_transaction_that_is_over(stores: Stores, end: str) -> None:
+async def test_a_transaction_that_is_over(stores: Stores, end: str) -> None:
     """Every use of it is one sentence that names it and how it ended; nothing is stored, and what was acked stays."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            await client.create_topic("orders")
-            producer = await client.producer("orders")
-            consumer = await client.consumer("orders", "billing", start="earliest")
-            await producer.send_many([b"1", b"2"])
-            first, second = [await consumer.receive(timeout_ms=60_000) for _ in range(2)]
-            txn = client.transaction()
+    async with stores.open() as client:
+        await client.create_topic("orders")
+        producer = await client.producer("orders")
+        consumer = await client.consumer("orders", "billing", start="earliest")
+        await producer.send_many([b"1", b"2"])
+        first, second = [await consumer.receive(timeout_ms=60_000) for _ in range(2)]
+        txn = client.transaction()
+        await txn.begin()
+        await consumer.ack(first, txn=txn)
+        await getattr(txn, end)()
+        for part in (txn, client.join(txn.id)):
+            uses = (producer.send(b"late", txn=part), consumer.ack(second, txn=part))
+            for use in (*uses, consumer.ack_cumulative(second, txn=part)):
+                with pytest.raises(TransactionConflict) as refused:
+                    await use
+                ended = f"transaction {txn.id}: it has ended ({txn.state.value}); begin another one"
+                assert str(refused.value) == ended
+        with pytest.raises(InvalidInput, match="has begun already; make another one"):
             await txn.begin()
-            await consumer.ack(first, txn=txn)
-            await getattr(txn, end)()
-            for part in (txn, client.join(txn.id)):
-                uses = (producer.send(b"late", txn=part), consumer.ack(second, txn=part))
-                for use in (*uses, consumer.ack_cumulative(second, txn=part)):
-                    with pytest.raises(TransactionConflict) as refused:
-                        await use
-                    ended = f"transaction {txn.id}: it has ended ({txn.state.value}); begin another one"
-                    assert str(refused.value) == ended
-            with pytest.raises(InvalidInput, match="has begun already; make another one"):
-                await txn.begin()
-            assert await stores.read(client, "orders") == [b"1", b"2"]
-            await consumer.close()
-            async with await client.consumer("orders", "billing") as again:
-                left = [b"2"] if end == "commit" else [b"1", b"2"]
-                assert await stores.receive(again, len(left)) == left
-
-    stores.run(work())
+        assert await stores.read(client, "orders") == [b"1", b"2"]
+        await consumer.close()
+        async with await client.consumer("orders", "billing") as again:
+            left = [b"2"] if end == "commit" else [b"1", b"2"]
+            assert await stores.receive(again, len(left)) == left
 
 
-def test_a_transaction_that_has_not_begun(memory: Stores) -> None:
+async def test_a_transaction_that_has_not_begun(memory: Stores) -> None:
     """The sentence says how one begins."""
-
-    async def work() -> None:
-        async with memory.open() as client:
-            await client.create_topic("orders")
-            producer = await client.producer("orders")
-            with pytest.raises(InvalidInput, match="it inside"):
-                await producer.send(b"early", txn=client.transaction())
-            assert await memory.read(client, "orders") == []
-
-    memory.run(work())
+    async with memory.open() as client:
+        await client.create_topic("orders")
+        producer = await client.producer("orders")
+        with pytest.raises(InvalidInput, match="it inside"):
+            await producer.send(b"early", txn=client.transaction())
+        assert await memory.read(client, "orders") == []
 
 
 @pytest.mark.parametrize("lost", [1, 2, 3])
@@ -251,20 +235,16 @@ def test_many_messages_whose_reply_was_lost_are_sent_again(
     memory.run(work())
 
 
-def test_sequence_ids_of_many_messages_stay_in_range(memory: Stores) -> None:
+async def test_sequence_ids_of_many_messages_stay_in_range(memory: Stores) -> None:
     """The last one's too, and then none is sent; none at all need no room."""
-
-    async def work() -> None:
-        async with memory.open() as client:
-            await client.create_topic("orders")
-            producer = await client.producer("orders")
-            for first in (-1, 2**63 - 1):
-                with pytest.raises(InvalidInput, match="sequence_id"):
-                    await producer.send_many([b"1", b"2"], sequence_id=first)
-            assert await producer.send_many([], sequence_id=2**63 - 1) == ()
-            assert await memory.read(client, "orders") == []
-
-    memory.run(work())
+    async with memory.open() as client:
+        await client.create_topic("orders")
+        producer = await client.producer("orders")
+        for first in (-1, 2**63 - 1):
+            with pytest.raises(InvalidInput, match="sequence_id"):
+                await producer.send_many([b"1", b"2"], sequence_id=first)
+        assert await producer.send_many([], sequence_id=2**63 - 1) == ()
+        assert await memory.read(client, "orders") == []
 
 
 @pytest.fixture
@@ -288,24 +268,20 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     return counted
 
 
-def test_building_a_producer_writes_nothing(memory: Stores, writes: Counter[str]) -> None:
+async def test_building_a_producer_writes_nothing(memory: Stores, writes: Counter[str]) -> None:
     """Of a topic or a segment, by whatever name; the first transactional send writes its intent and its entry."""
-
-    async def work() -> None:
-        async with memory.open(transactions={"sweep": False}) as client:
-            await client.create_topic("orders", segments=2)
-            async with client.transaction() as txn:
-                writes.clear()
-                producers = [
-                    await client.producer("orders"),
-                    await client.producer("orders", name="till-7"),
-                    await client.producer("segment://public/default/orders/0000-7fff-0"),
-                ]
-                for producer in producers[1:]:
-                    await producer.close()
-                assert not writes
-                await producers[0].send(b"one", txn=txn)
-                assert writes == {"MemoryMetadataStore.apply": 1}
-                await producers[0].send(b"two", key=b"7", txn=txn)
-
-    memory.run(work())
+    async with memory.open(transactions={"sweep": False}) as client:
+        await client.create_topic("orders", segments=2)
+        async with client.transaction() as txn:
+            writes.clear()
+            producers = [
+                await client.producer("orders"),
+                await client.producer("orders", name="till-7"),
+                await client.producer("segment://public/default/orders/0000-7fff-0"),
+            ]
+            for producer in producers[1:]:
+                await producer.close()
+            assert not writes
+            await producers[0].send(b"one", txn=txn)
+            assert writes == {"MemoryMetadataStore.apply": 1}
+            await producers[0].send(b"two", key=b"7", txn=txn)

@@ -115,34 +115,30 @@ class Run:
 
 @pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
 @pytest.mark.parametrize("seed", range(4))
-def test_exactly_once_under_faults(memory: Stores, seed: int, kind: str) -> None:
+async def test_exactly_once_under_faults(memory: Stores, seed: int, kind: str) -> None:
     """Nothing is lost, nothing comes twice, each key keeps its order; and everything is quiet at the end."""
-
-    async def work() -> None:
-        clock = VirtualEnvironment(seed)
-        memory.environment = clock
-        async with memory.open() as first, memory.open() as second:
-            await first.create_topic("in")
-            await first.create_topic("out", segments=2)
-            run = Run(seed, clock, first, second)
-            consumer = await second.consumer("in", "transform", start="earliest", type=kind)
-            source, target = await first.producer("in", name="source"), await second.producer("out")
-            noise = [asyncio.ensure_future(one()) for one in (run.let_time_pass, run.cut_connections)]
-            workers = (run.transform(consumer, target) for _ in range(2))
-            await asyncio.gather(run.send(source), *workers)
-            run.over = True
-            await asyncio.gather(*noise)
-            expected = [b"%d" % number for number in range(MESSAGES)]
-            assert sorted(await memory.read(first, "out")) == sorted(expected)
-            async with await first.reader("in") as reader:
-                sent = [message async for message in reader]
-            assert sorted(message.value for message in sent) == sorted(expected)
-            for key in {message.key for message in sent}:
-                numbers = [int(message.value) for message in sent if message.key == key]
-                assert numbers == sorted(numbers)
-            await consumer.close()
-
-    memory.run(work())
+    clock = VirtualEnvironment(seed)
+    memory.environment = clock
+    async with memory.open() as first, memory.open() as second:
+        await first.create_topic("in")
+        await first.create_topic("out", segments=2)
+        run = Run(seed, clock, first, second)
+        consumer = await second.consumer("in", "transform", start="earliest", type=kind)
+        source, target = await first.producer("in", name="source"), await second.producer("out")
+        noise = [asyncio.ensure_future(one()) for one in (run.let_time_pass, run.cut_connections)]
+        workers = (run.transform(consumer, target) for _ in range(2))
+        await asyncio.gather(run.send(source), *workers)
+        run.over = True
+        await asyncio.gather(*noise)
+        expected = [b"%d" % number for number in range(MESSAGES)]
+        assert sorted(await memory.read(first, "out")) == sorted(expected)
+        async with await first.reader("in") as reader:
+            sent = [message async for message in reader]
+        assert sorted(message.value for message in sent) == sorted(expected)
+        for key in {message.key for message in sent}:
+            numbers = [int(message.value) for message in sent if message.key == key]
+            assert numbers == sorted(numbers)
+        await consumer.close()
 
 
 LETTERS = "in-transform-DLQ"
@@ -170,27 +166,23 @@ class Judging(Run):
 
 @pytest.mark.parametrize("kind", ["failover", "key_shared"])
 @pytest.mark.parametrize("seed", range(3))
-def test_dead_letters_under_faults(memory: Stores, seed: int, kind: str) -> None:
+async def test_dead_letters_under_faults(memory: Stores, seed: int, kind: str) -> None:
     """Each message is accepted once or given up once, never both; what is never accepted is given up."""
-
-    async def work() -> None:
-        clock = VirtualEnvironment(seed)
-        memory.environment = clock
-        async with memory.open() as first, memory.open() as second:
-            await first.create_topic("in")
-            await first.create_topic("out", segments=2)
-            await first.create_topic(LETTERS)
-            run = Judging(seed, clock, first, second)
-            rule = DeadLetter(redeliveries_max=2)
-            consumer = await second.consumer("in", "transform", start="earliest", type=kind, dead_letter=rule)
-            source, target = await first.producer("in", name="source"), await second.producer("out")
-            noise = [asyncio.ensure_future(one()) for one in (run.let_time_pass, run.cut_connections)]
-            await asyncio.gather(run.send(source), run.judge(memory, consumer, target))
-            await consumer.close()
-            run.over = True
-            await asyncio.gather(*noise)
-            accepted, given_up = await memory.read(first, "out"), await memory.read(first, LETTERS)
-            assert sorted(accepted + given_up) == sorted(b"%d" % number for number in range(MESSAGES))
-            assert not [value for value in accepted if int(value) % 2]
-
-    memory.run(work())
+    clock = VirtualEnvironment(seed)
+    memory.environment = clock
+    async with memory.open() as first, memory.open() as second:
+        await first.create_topic("in")
+        await first.create_topic("out", segments=2)
+        await first.create_topic(LETTERS)
+        run = Judging(seed, clock, first, second)
+        rule = DeadLetter(redeliveries_max=2)
+        consumer = await second.consumer("in", "transform", start="earliest", type=kind, dead_letter=rule)
+        source, target = await first.producer("in", name="source"), await second.producer("out")
+        noise = [asyncio.ensure_future(one()) for one in (run.let_time_pass, run.cut_connections)]
+        await asyncio.gather(run.send(source), run.judge(memory, consumer, target))
+        await consumer.close()
+        run.over = True
+        await asyncio.gather(*noise)
+        accepted, given_up = await memory.read(first, "out"), await memory.read(first, LETTERS)
+        assert sorted(accepted + given_up) == sorted(b"%d" % number for number in range(MESSAGES))
+        assert not [value for value in accepted if int(value) % 2]

@@ -196,66 +196,60 @@ def keeps_order(values: list[bytes]) -> bool:
 @pytest.mark.parametrize("disturb", DISTURBANCES)
 @pytest.mark.parametrize("way", range(len(WAYS)), ids=[f"{method}-{concurrency}" for method, concurrency in WAYS])
 @pytest.mark.parametrize("kind", ["failover", "key_shared"])
-def test_no_message_overtakes_another(memory: Stores, kind: str, way: int, disturb: Disturb) -> None:
+async def test_no_message_overtakes_another(memory: Stores, kind: str, way: int, disturb: Disturb) -> None:
     """A message is committed after all earlier ones of its key, whatever happens to the loop, after any step of it."""
     url, (method, concurrency) = memory.url, WAYS[way]
 
-    async def work() -> None:
-        memory.url = f"{url}-undisturbed"
-        values, steps = await committed(memory, kind, method, concurrency, nothing, 0)
-        assert keeps_order(values)
-        # Together, the tests try many places.
-        first = 1 + (way * len(DISTURBANCES) + DISTURBANCES.index(disturb)) * 7 % (steps // PLACES)
-        for at in range(first, steps, steps // PLACES):
-            memory.url = f"{url}-{at}"
-            values, _ = await committed(memory, kind, method, concurrency, disturb, at)
-            assert keeps_order(values), f"disturbed after {at} of {steps} steps: {values}"
-
-    memory.run(work())
+    memory.url = f"{url}-undisturbed"
+    values, steps = await committed(memory, kind, method, concurrency, nothing, 0)
+    assert keeps_order(values)
+    # Together, the tests try many places.
+    first = 1 + (way * len(DISTURBANCES) + DISTURBANCES.index(disturb)) * 7 % (steps // PLACES)
+    for at in range(first, steps, steps // PLACES):
+        memory.url = f"{url}-{at}"
+        values, _ = await committed(memory, kind, method, concurrency, disturb, at)
+        assert keeps_order(values), f"disturbed after {at} of {steps} steps: {values}"
 
 
 @pytest.mark.parametrize("concurrency", [1, 2])
 @pytest.mark.parametrize("method", ["run", "run_batches"])
 @pytest.mark.parametrize(("kind", "segments"), [("exclusive", 2), ("failover", 2), ("key_shared", 1), ("shared", 1)])
-def test_a_key_that_waits_does_not_keep_others_waiting(
+async def test_a_key_that_waits_does_not_keep_others_waiting(
     memory: Stores, kind: str, segments: int, method: str, concurrency: int
 ) -> None:
     """While a message waits for its redelivery, others are handled, however many of its key are behind it."""
     clock = memory.environment = VirtualEnvironment()
 
-    async def work() -> None:
-        client_bounds: dict[str, object] = {"receive_messages_max": 5}
-        async with memory.open(subscriptions={"redelivery_delay_ms": 1_000}, client=client_bounds) as client:
-            await client.create_topic("orders", segments=segments)
-            orders = await client.producer("orders")
-            bad = await orders.send(b"bad", key=b"a")
-            await orders.send_many([b"behind"] * 40, key=b"a")
-            for number in count():
-                sent = await orders.send(b"good", key=b"%d" % number)
-                if segments == 1 or sent.segment != bad.segment:
-                    break
-            await orders.send_many([b"good"] * 9, key=b"%d" % number)
-            handled: Counter[bytes | None] = Counter()
-            async with client.consumer("orders", "billing", type=kind, start="earliest") as consumer:
+    client_bounds: dict[str, object] = {"receive_messages_max": 5}
+    async with memory.open(subscriptions={"redelivery_delay_ms": 1_000}, client=client_bounds) as client:
+        await client.create_topic("orders", segments=segments)
+        orders = await client.producer("orders")
+        bad = await orders.send(b"bad", key=b"a")
+        await orders.send_many([b"behind"] * 40, key=b"a")
+        for number in count():
+            sent = await orders.send(b"good", key=b"%d" % number)
+            if segments == 1 or sent.segment != bad.segment:
+                break
+        await orders.send_many([b"good"] * 9, key=b"%d" % number)
+        handled: Counter[bytes | None] = Counter()
+        async with client.consumer("orders", "billing", type=kind, start="earliest") as consumer:
 
-                async def handle(received: Message | tuple[Message, ...]) -> None:
-                    for one in received if isinstance(received, tuple) else (received,):
-                        if one.value == b"bad":
-                            handled[b"tried"] += 1
-                            raise Failing
-                        handled[one.value] += one.key == b"%d" % number or one.value == b"behind"
+            async def handle(received: Message | tuple[Message, ...]) -> None:
+                for one in received if isinstance(received, tuple) else (received,):
+                    if one.value == b"bad":
+                        handled[b"tried"] += 1
+                        raise Failing
+                    handled[one.value] += one.key == b"%d" % number or one.value == b"behind"
 
-                running = asyncio.ensure_future(
-                    getattr(consumer, method)(handle, concurrency=concurrency, redelivery_delay_ms_max=30_000)
-                )
-                for _ in range(40):
-                    await clock.advance(10)  # together less than the shortest delay
-                assert handled[b"good"] == 10
-                assert handled[b"behind"] == (40 if kind == "shared" else 0)
-                before = handled[b"tried"]
-                await clock.advance(31_000)
-                assert handled[b"tried"] > before
-                consumer.stop()
-                await running
-
-    memory.run(work())
+            running = asyncio.ensure_future(
+                getattr(consumer, method)(handle, concurrency=concurrency, redelivery_delay_ms_max=30_000)
+            )
+            for _ in range(40):
+                await clock.advance(10)  # together less than the shortest delay
+            assert handled[b"good"] == 10
+            assert handled[b"behind"] == (40 if kind == "shared" else 0)
+            before = handled[b"tried"]
+            await clock.advance(31_000)
+            assert handled[b"tried"] > before
+            consumer.stop()
+            await running

@@ -99,104 +99,94 @@ def test_the_database_of_the_application_is_away(
 
 @pytest.mark.parametrize("takes_transaction", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_transactions_cannot_begin(
+async def test_transactions_cannot_begin(
     memory: Stores, kind: str, takes_transaction: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same for the stores: what a handler did is not committed, and no delivery counts."""
     clock = memory.environment = VirtualEnvironment()
 
-    async def work() -> None:
-        async with memory.open() as client:
-            await prepared(client)
-            invoices = await client.producer("invoices")
-            coordinator = await client.host.coordinator()
-            begin = coordinator.begin
-            is_away = True
-            handled: dict[bytes | None, Message] = {}
+    async with memory.open() as client:
+        await prepared(client)
+        invoices = await client.producer("invoices")
+        coordinator = await client.host.coordinator()
+        begin = coordinator.begin
+        is_away = True
+        handled: dict[bytes | None, Message] = {}
 
-            async def begin_or_fail(request: Begin) -> BegunTransaction:
-                if is_away:
-                    raise Unavailable("away")
-                return await begin(request)
-
-            async def refuse_one_step() -> TxnID:
+        async def begin_or_fail(request: Begin) -> BegunTransaction:
+            if is_away:
                 raise Unavailable("away")
+            return await begin(request)
 
-            monkeypatch.setattr(coordinator, "begin", begin_or_fail)
-            monkeypatch.setattr(coordinator, "reserve_id", refuse_one_step)
+        async def refuse_one_step() -> TxnID:
+            raise Unavailable("away")
 
-            async def in_transaction(order: Message, txn: Transaction) -> None:
-                handled[order.value] = order
-                await invoices.send(order.value, txn=txn)
+        monkeypatch.setattr(coordinator, "begin", begin_or_fail)
+        monkeypatch.setattr(coordinator, "reserve_id", refuse_one_step)
 
-            async def alone(order: Message) -> object:
-                handled[order.value] = order
-                return invoices.outgoing(order.value)
+        async def in_transaction(order: Message, txn: Transaction) -> None:
+            handled[order.value] = order
+            await invoices.send(order.value, txn=txn)
 
-            rule = DeadLetter(redeliveries_max=0)
-            async with client.consumer("orders", "billing", type=kind, start="earliest", dead_letter=rule) as consumer:
-                handler = in_transaction if takes_transaction else alone
-                running = asyncio.ensure_future(consumer.run(handler, concurrency=2))  # type: ignore[call-overload]
-                await clock.advance(OUTAGE_MS)
-                assert not await memory.read(client, "invoices")
-                is_away = False
-                await clock.advance(10_000)
-                await assert_all_handled(memory, client, kind, list(handled.values()))
-                assert sorted(await memory.read(client, "invoices")) == sorted(VALUES)
-                consumer.stop()
-                await running
+        async def alone(order: Message) -> object:
+            handled[order.value] = order
+            return invoices.outgoing(order.value)
 
-    memory.run(work())
+        rule = DeadLetter(redeliveries_max=0)
+        async with client.consumer("orders", "billing", type=kind, start="earliest", dead_letter=rule) as consumer:
+            handler = in_transaction if takes_transaction else alone
+            running = asyncio.ensure_future(consumer.run(handler, concurrency=2))  # type: ignore[call-overload]
+            await clock.advance(OUTAGE_MS)
+            assert not await memory.read(client, "invoices")
+            is_away = False
+            await clock.advance(10_000)
+            await assert_all_handled(memory, client, kind, list(handled.values()))
+            assert sorted(await memory.read(client, "invoices")) == sorted(VALUES)
+            consumer.stop()
+            await running
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_stopping_during_an_outage(memory: Stores, kind: str) -> None:
+async def test_stopping_during_an_outage(memory: Stores, kind: str) -> None:
     """It ends at once, and the messages come again in their order."""
     clock = memory.environment = VirtualEnvironment()
 
-    async def work() -> None:
-        async with memory.open() as client:
-            await prepared(client)
+    async with memory.open() as client:
+        await prepared(client)
 
-            @asynccontextmanager
-            async def opened() -> AsyncIterator[Transaction]:
-                raise ConnectionRefusedError
-                yield
+        @asynccontextmanager
+        async def opened() -> AsyncIterator[Transaction]:
+            raise ConnectionRefusedError
+            yield
 
-            async def handle(_received: Message, _txn: Transaction) -> None:
-                raise AssertionError("it cannot begin")
+        async def handle(_received: Message, _txn: Transaction) -> None:
+            raise AssertionError("it cannot begin")
 
-            async with client.consumer("orders", "billing", type=kind, start="earliest") as consumer:
-                running = asyncio.ensure_future(consumer.run(handle, transaction=opened, concurrency=2))
-                await clock.advance(60_000)
-                consumer.stop()
-                await clock.advance(0)
-                assert running.done()
-                rest = [await consumer.receive(timeout_ms=0) for _ in VALUES]
-                assert sorted((one.value, one.redelivery_count) for one in rest) == sorted((one, 0) for one in VALUES)
-                assert kind == "shared" or [one.value for one in rest if one.key == b"a"] == [b"a0", b"a1", b"a2"]
-
-    memory.run(work())
+        async with client.consumer("orders", "billing", type=kind, start="earliest") as consumer:
+            running = asyncio.ensure_future(consumer.run(handle, transaction=opened, concurrency=2))
+            await clock.advance(60_000)
+            consumer.stop()
+            await clock.advance(0)
+            assert running.done()
+            rest = [await consumer.receive(timeout_ms=0) for _ in VALUES]
+            assert sorted((one.value, one.redelivery_count) for one in rest) == sorted((one, 0) for one in VALUES)
+            assert kind == "shared" or [one.value for one in rest if one.key == b"a"] == [b"a0", b"a1", b"a2"]
 
 
-def test_a_transaction_that_can_never_begin(memory: Stores) -> None:
+async def test_a_transaction_that_can_never_begin(memory: Stores) -> None:
     """A mistake of the program is no outage: the run ends, and no delivery counts."""
+    async with memory.open() as client:
+        await prepared(client)
 
-    async def work() -> None:
-        async with memory.open() as client:
-            await prepared(client)
+        @asynccontextmanager
+        async def yields_something_else() -> AsyncIterator[str]:
+            yield "a transaction"
 
-            @asynccontextmanager
-            async def yields_something_else() -> AsyncIterator[str]:
-                yield "a transaction"
+        async def handle(_received: Message, _txn: object) -> None:
+            raise AssertionError("it cannot begin")
 
-            async def handle(_received: Message, _txn: object) -> None:
-                raise AssertionError("it cannot begin")
-
-            async with client.consumer("orders", "billing", start="earliest") as consumer:
-                for opened in (lambda: client.transaction(timeout_ms=-1), yields_something_else):
-                    with pytest.raises(InvalidInput, match=r"a transaction for .*handle cannot begin"):
-                        await consumer.run(handle, transaction=opened)  # type: ignore[call-overload]
-                assert (await consumer.receive()).redelivery_count == 0
-
-    memory.run(work())
+        async with client.consumer("orders", "billing", start="earliest") as consumer:
+            for opened in (lambda: client.transaction(timeout_ms=-1), yields_something_else):
+                with pytest.raises(InvalidInput, match=r"a transaction for .*handle cannot begin"):
+                    await consumer.run(handle, transaction=opened)  # type: ignore[call-overload]
+            assert (await consumer.receive()).redelivery_count == 0

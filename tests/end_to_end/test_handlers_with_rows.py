@@ -249,29 +249,26 @@ def test_a_step_that_is_refused(
     story(tables, test)
 
 
-def test_reports_of_a_refused_step(tables: MemoryTables, calls: Connection) -> None:
+async def test_reports_of_a_refused_step(tables: MemoryTables, calls: Connection) -> None:
     """A refused step is reported as superseded; what follows is reported once, and nothing has failed."""
     observer = Noting()
     plugins = [importlib.import_module(f"{name}.plugin") for name in PLUGINS]
     tables.stores.registry = cast(PluginRegistry, Intercepted(load_plugins([*plugins, _Observing(observer)]), calls))
 
-    async def work() -> None:
-        async with (
-            Shop.open(tables, b"c", observers={"noting": {}}) as shop,
-            MemoryTables(tables.stores).stores.open() as elsewhere,
-            await shop.consumer() as consumer,
-        ):
-            billing = Billing(shop, consumer)
-            billing.calls_min = 2
-            del observer.ended[:]
-            calls.once_before_the_step(lambda: elsewhere.split("invoices", 0))
-            await billing.run()
-            calls.restore()
-            assert await shop.counts() == (1, 1, 0)
-        for kind in ("send", "ack", "begin", "end"):
-            assert sorted(how for one, how in observer.ended if one == kind) == ["done", "superseded"], kind
-
-    tables.stores.run(work())
+    async with (
+        Shop.open(tables, b"c", observers={"noting": {}}) as shop,
+        MemoryTables(tables.stores).stores.open() as elsewhere,
+        await shop.consumer() as consumer,
+    ):
+        billing = Billing(shop, consumer)
+        billing.calls_min = 2
+        del observer.ended[:]
+        calls.once_before_the_step(lambda: elsewhere.split("invoices", 0))
+        await billing.run()
+        calls.restore()
+        assert await shop.counts() == (1, 1, 0)
+    for kind in ("send", "ack", "begin", "end"):
+        assert sorted(how for one, how in observer.ended if one == kind) == ["done", "superseded"], kind
 
 
 def test_a_seek_meanwhile(tables: MemoryTables, calls: Connection) -> None:
@@ -327,40 +324,37 @@ def test_a_run_that_is_cancelled(tables: MemoryTables) -> None:
     story(tables, test)
 
 
-def test_two_processes(tables: MemoryTables) -> None:
+async def test_two_processes(tables: MemoryTables) -> None:
     """Several processes share the messages; each has one row and one invoice."""
     orders = [b"%d" % number for number in range(20)]
 
-    async def work() -> None:
-        async with Shop.open(tables, *orders) as shop, tables.stores.open() as elsewhere:
-            async with (
-                await shop.consumer("shared") as first,
-                await elsewhere.consumer("orders", "billing", type="shared") as second,
-                await elsewhere.producer("invoices") as invoices,
-            ):
-                handled = 0
+    async with Shop.open(tables, *orders) as shop, tables.stores.open() as elsewhere:
+        async with (
+            await shop.consumer("shared") as first,
+            await elsewhere.consumer("orders", "billing", type="shared") as second,
+            await elsewhere.producer("invoices") as invoices,
+        ):
+            handled = 0
 
-                def handler(producer: txnframework.Producer) -> Callable[..., Awaitable[PlannedSend]]:
-                    async def bill(order: Message, connection: MemoryConnection) -> PlannedSend:
-                        nonlocal handled
-                        await tables.insert(connection, order)
-                        handled += 1
-                        if handled >= len(orders):
-                            first.stop()
-                            second.stop()
-                        return producer.outgoing(order.value)
+            def handler(producer: txnframework.Producer) -> Callable[..., Awaitable[PlannedSend]]:
+                async def bill(order: Message, connection: MemoryConnection) -> PlannedSend:
+                    nonlocal handled
+                    await tables.insert(connection, order)
+                    handled += 1
+                    if handled >= len(orders):
+                        first.stop()
+                        second.stop()
+                    return producer.outgoing(order.value)
 
-                    return bill
+                return bill
 
-                await asyncio.gather(
-                    first.run(handler(shop.invoices), commit_with=tables.connection),
-                    second.run(handler(invoices), commit_with=tables.connection),
-                )
-            left = await shop.left()
-            assert {*left} | {one.encode() for one in await tables.committed()} == {*orders}
-            assert sorted(await shop.sent()) == sorted(one.encode() for one in await tables.committed())
-
-    tables.stores.run(work())
+            await asyncio.gather(
+                first.run(handler(shop.invoices), commit_with=tables.connection),
+                second.run(handler(invoices), commit_with=tables.connection),
+            )
+        left = await shop.left()
+        assert {*left} | {one.encode() for one in await tables.committed()} == {*orders}
+        assert sorted(await shop.sent()) == sorted(one.encode() for one in await tables.committed())
 
 
 async def _no_second(order: Message) -> None:

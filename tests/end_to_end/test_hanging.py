@@ -38,101 +38,86 @@ async def hanging(client: Client, age_ms_min: int = 0) -> dict[TxnID, HangingTra
     return {one.transaction.txn_id: one for one in await client.find_hanging(age_ms_min)}
 
 
-def test_open_ones_are_told_with_whether_their_process_lives(stores: Stores) -> None:
+async def test_open_ones_are_told_with_whether_their_process_lives(stores: Stores) -> None:
     """The session's lease is looked at and not taken: the owner goes on, and is seen to be gone when it has left."""
-
-    async def work() -> None:
-        quiet: dict[str, object] = {"sweep": False}
-        async with stores.open(transactions=quiet) as looking:
-            async with stores.open(transactions=quiet, client={"name": "billing"}) as owner:
-                await owner.create_topic("orders")
-                assert await hanging(looking) == {}
-                own = await open_one(owner)
-                anybodys = await open_one(owner, outlives_client=True)
-                for client in (looking, owner, looking):
-                    found = await hanging(client)
-                    assert {txn_id: one.owner_lives for txn_id, one in found.items()} == {own: True, anybodys: None}
-                    process = owner.host.environment.process_name("billing")
-                    begun_by = {own: process, anybodys: None}
-                    assert {txn_id: one.transaction.process for txn_id, one in found.items()} == begun_by
-                assert await hanging(looking, 3_600_000) == {}
-            found = await hanging(looking)
-            assert {txn_id: one.owner_lives for txn_id, one in found.items()} == {own: False, anybodys: None}
-            # People look for its logs, so it is named also when it is gone.
-            assert {txn_id: one.transaction.process for txn_id, one in found.items()} == begun_by
-            assert {one.transaction.state for one in found.values()} == {State.OPEN}
-
-    stores.run(work())
+    quiet: dict[str, object] = {"sweep": False}
+    async with stores.open(transactions=quiet) as looking:
+        async with stores.open(transactions=quiet, client={"name": "billing"}) as owner:
+            await owner.create_topic("orders")
+            assert await hanging(looking) == {}
+            own = await open_one(owner)
+            anybodys = await open_one(owner, outlives_client=True)
+            for client in (looking, owner, looking):
+                found = await hanging(client)
+                assert {txn_id: one.owner_lives for txn_id, one in found.items()} == {own: True, anybodys: None}
+                process = owner.host.environment.process_name("billing")
+                begun_by = {own: process, anybodys: None}
+                assert {txn_id: one.transaction.process for txn_id, one in found.items()} == begun_by
+            assert await hanging(looking, 3_600_000) == {}
+        found = await hanging(looking)
+        assert {txn_id: one.owner_lives for txn_id, one in found.items()} == {own: False, anybodys: None}
+        # People look for its logs, so it is named also when it is gone.
+        assert {txn_id: one.transaction.process for txn_id, one in found.items()} == begun_by
+        assert {one.transaction.state for one in found.values()} == {State.OPEN}
 
 
-def test_ended_ones_are_told_until_they_have_taken_effect(stores: Stores) -> None:
+async def test_ended_ones_are_told_until_they_have_taken_effect(stores: Stores) -> None:
     """With where their effect is missing; ``settle`` makes it take effect, and says what could not be settled."""
+    async with stores.open(transactions={"sweep": False}) as client:
+        await client.create_topic("orders")
+        kept, dropped = [await ended_one(client, action) for action in (Action.COMMIT, Action.ABORT)]
+        found = await hanging(client)
+        assert {txn_id: one.transaction.state for txn_id, one in found.items()} == {
+            kept: State.COMMITTED,
+            dropped: State.ABORTED,
+        }
+        for one in found.values():
+            assert (one.owner_lives, one.operations_left) == (None, 1)
+            assert one.transaction.participants == {Participant(SEGMENT)}
+        settling = client.host.participants.settle
 
-    async def work() -> None:
-        async with stores.open(transactions={"sweep": False}) as client:
-            await client.create_topic("orders")
-            kept, dropped = [await ended_one(client, action) for action in (Action.COMMIT, Action.ABORT)]
-            found = await hanging(client)
-            assert {txn_id: one.transaction.state for txn_id, one in found.items()} == {
-                kept: State.COMMITTED,
-                dropped: State.ABORTED,
-            }
-            for one in found.values():
-                assert (one.owner_lives, one.operations_left) == (None, 1)
-                assert one.transaction.participants == {Participant(SEGMENT)}
-            settling = client.host.participants.settle
+        async def fails(*_: object) -> None:
+            raise Unavailable("the segment is out of reach")
 
-            async def fails(*_: object) -> None:
-                raise Unavailable("the segment is out of reach")
-
-            client.host.participants.settle = fails  # type: ignore[method-assign]
-            assert await client.settle(dropped) == 1
-            assert set(await hanging(client)) == {kept, dropped}
-            client.host.participants.settle = settling  # type: ignore[method-assign]
-            for txn_id in (kept, dropped):
-                assert await client.settle(txn_id) == 0
-            assert await hanging(client) == {}
-            assert await stores.read(client, "orders") == [b"undecided"]
-            with pytest.raises(InvalidTransactionState):
-                await client.settle(await open_one(client))
-            with pytest.raises(TransactionNotFound):
-                await client.settle(TxnID(0, 10**9))
-
-    stores.run(work())
+        client.host.participants.settle = fails  # type: ignore[method-assign]
+        assert await client.settle(dropped) == 1
+        assert set(await hanging(client)) == {kept, dropped}
+        client.host.participants.settle = settling  # type: ignore[method-assign]
+        for txn_id in (kept, dropped):
+            assert await client.settle(txn_id) == 0
+        assert await hanging(client) == {}
+        assert await stores.read(client, "orders") == [b"undecided"]
+        with pytest.raises(InvalidTransactionState):
+            await client.settle(await open_one(client))
+        with pytest.raises(TransactionNotFound):
+            await client.settle(TxnID(0, 10**9))
 
 
-def test_pages(stores: Stores) -> None:
+async def test_pages(stores: Stores) -> None:
     """Page after page, each is told once: the open ones first, then those that have ended."""
-
-    async def work() -> None:
-        async with stores.open(transactions={"sweep": False}) as client:
-            await client.create_topic("orders")
-            opened = {await open_one(client) for _ in range(3)}
-            ended = {await ended_one(client, Action.ABORT) for _ in range(4)}
-            for size in (1, 2, 3, 100):
-                seen: list[HangingTransaction] = []
-                while page := await client.find_hanging(0, after=seen[-1] if seen else None, transactions_max=size):
-                    assert len(page) <= size
-                    seen += page
-                    assert len(seen) <= 7
-                ids = [one.transaction.txn_id for one in seen]
-                assert (set(ids[:3]), set(ids[3:]), len(ids)) == (opened, ended, 7)
-
-    stores.run(work())
+    async with stores.open(transactions={"sweep": False}) as client:
+        await client.create_topic("orders")
+        opened = {await open_one(client) for _ in range(3)}
+        ended = {await ended_one(client, Action.ABORT) for _ in range(4)}
+        for size in (1, 2, 3, 100):
+            seen: list[HangingTransaction] = []
+            while page := await client.find_hanging(0, after=seen[-1] if seen else None, transactions_max=size):
+                assert len(page) <= size
+                seen += page
+                assert len(seen) <= 7
+            ids = [one.transaction.txn_id for one in seen]
+            assert (set(ids[:3]), set(ids[3:]), len(ids)) == (opened, ended, 7)
 
 
-def test_an_id_of_a_family_that_is_not_there(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_id_of_a_family_that_is_not_there(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever takes an id says so, instead of asking the coordinator of another family."""
     monkeypatch.setattr("txnframework.plugin._discovery.entry_points", without_log_family)
     memory.registry = load_plugins()
 
-    async def work() -> None:
-        async with memory.open() as client:
-            for asking in (client.outcome, client.commit, client.abort, client.settle):
-                with pytest.raises(TransactionDomainMismatch, match=r"log family.*no coordinator of that family"):
-                    await asking(LOG_ID)
-
-    memory.run(work())
+    async with memory.open() as client:
+        for asking in (client.outcome, client.commit, client.abort, client.settle):
+            with pytest.raises(TransactionDomainMismatch, match=r"log family.*no coordinator of that family"):
+                await asking(LOG_ID)
 
 
 def test_blocking(memory: Stores) -> None:

@@ -90,7 +90,7 @@ async def transform(client: Client, progress: Progress) -> None:
 
 
 @pytest.mark.parametrize("deed", ["kill", "disconnect"])
-def test_transactions(postgresql: ServerStores, deed: str) -> None:
+async def test_transactions(postgresql: ServerStores, deed: str) -> None:
     """Every message is in both topics once, so no transaction is torn; what was confirmed is among them."""
     stores = postgresql
     stores.options = {"session_ttl_ms": 1_500}
@@ -117,11 +117,8 @@ def test_transactions(postgresql: ServerStores, deed: str) -> None:
         assert {*progress.committed} <= {*expected}
         assert len(progress.committed) == len({*progress.committed})
 
-    async def bounded() -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            await test()
-
-    asyncio.run(bounded())
+    async with asyncio.timeout(PATIENCE_S):
+        await test()
 
 
 async def send_pairs(client: Client, progress: Progress, is_over: asyncio.Event) -> None:
@@ -189,7 +186,7 @@ def test_a_handler_loop(postgresql: ServerStores) -> None:
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "shared", "key_shared"])
-def test_away_for_longer_than_a_session(postgresql: ServerStores, kind: str) -> None:
+async def test_away_for_longer_than_a_session(postgresql: ServerStores, kind: str) -> None:
     """A consumer that was told nothing about standing by takes its lease again, and gets again what it had."""
     stores = postgresql
     stores.options = {"session_ttl_ms": 1_500}
@@ -213,8 +210,5 @@ def test_away_for_longer_than_a_session(postgresql: ServerStores, kind: str) -> 
             assert (await consumer.receive(timeout_ms=60_000)).value == b"3"
             await consumer.close()
 
-    async def bounded() -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            await test()
-
-    asyncio.run(bounded())
+    async with asyncio.timeout(PATIENCE_S):
+        await test()

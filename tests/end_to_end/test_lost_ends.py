@@ -114,7 +114,7 @@ def test_a_producer_is_refused_on_postgresql(postgresql: ServerStores, tmp_path:
     pair.run(require_refused_producer(of_family(pair, topic), topic))
 
 
-def test_a_failover_under_an_open_client(postgresql: ServerStores, tmp_path: Path) -> None:
+async def test_a_failover_under_an_open_client(postgresql: ServerStores, tmp_path: Path) -> None:
     """
     A process that goes on sending notices that its messages get positions at which it has sent before.
 
@@ -130,16 +130,13 @@ def test_a_failover_under_an_open_client(postgresql: ServerStores, tmp_path: Pat
             with pytest.raises(StoreMismatch, match=REMEDY):
                 await producer.send(b"swallowed")
 
-    async def work() -> None:
-        await pair.play(created)
-        pair.back_up("ledger")
-        async with txnframework.open(pair.config(), registry=pair.registry) as client:  # real time, to connect again
-            await after(client)
-
-    pair.run(work())
+    await pair.play(created)
+    pair.back_up("ledger")
+    async with txnframework.open(pair.config(), registry=pair.registry) as client:  # real time, to connect again
+        await after(client)
 
 
-def test_acknowledgments_that_no_cursor_has_yet(pair: Pair) -> None:
+async def test_acknowledgments_that_no_cursor_has_yet(pair: Pair) -> None:
     """Also when they are committed and not settled: whoever settles them would move the cursor past new messages."""
 
     async def after(client: Client) -> None:
@@ -150,28 +147,22 @@ def test_acknowledgments_that_no_cursor_has_yet(pair: Pair) -> None:
             await consumer.ack(*[await consumer.receive(timeout_ms=SOON_MS) for _ in range(2)], txn=txn)
         await (await client.host.coordinator()).end(End(txn.id, Action.COMMIT, operator=True))
 
-    async def work() -> None:
-        await lose_end(pair, created, after)
-        await require_repair(pair)
-
-    pair.run(work())
+    await lose_end(pair, created, after)
+    await require_repair(pair)
 
 
-def test_a_subscription_that_begins_at_the_end(pair: Pair) -> None:
+async def test_a_subscription_that_begins_at_the_end(pair: Pair) -> None:
     """One that has received nothing would begin behind new messages."""
 
     async def after(client: Client) -> None:
         await send(client, b"one", b"two")
         await client.subscribe("orders", "billing", start="latest")
 
-    async def work() -> None:
-        await lose_end(pair, created, after)
-        await require_repair(pair)
-
-    pair.run(work())
+    await lose_end(pair, created, after)
+    await require_repair(pair)
 
 
-def test_a_subscription_whose_cursors_are_not_created_yet(pair: Pair) -> None:
+async def test_a_subscription_whose_cursors_are_not_created_yet(pair: Pair) -> None:
     """The process that lists it may end before it creates them; the list says where they begin."""
 
     async def after(client: Client) -> None:
@@ -180,14 +171,11 @@ def test_a_subscription_whose_cursors_are_not_created_yet(pair: Pair) -> None:
         layout, version = await layouts.load(topic_of("topic://public/default/orders"))
         await layouts.put(with_subscription(layout, "billing", {0: Position(1, 1)}), version)
 
-    async def work() -> None:
-        await lose_end(pair, created, after)
-        await require_repair(pair)
-
-    pair.run(work())
+    await lose_end(pair, created, after)
+    await require_repair(pair)
 
 
-def test_ledgers_that_were_trimmed(pair: Pair) -> None:
+async def test_ledgers_that_were_trimmed(pair: Pair) -> None:
     """The ids of trimmed ledgers would be used again, and what is aborted there would count."""
 
     async def after(client: Client) -> None:
@@ -205,27 +193,21 @@ def test_ledgers_that_were_trimmed(pair: Pair) -> None:
             await pair.clock.advance(2 * 3_600_000)
         assert not (await client.host.metadata.scan(paths.abort_records_range(segment.name), 1)).records
 
-    async def work() -> None:
-        await lose_end(pair, created, after)
-        await require_repair(pair)
-
-    pair.run(work())
+    await lose_end(pair, created, after)
+    await require_repair(pair)
 
 
-def test_a_segment_that_is_missing(pair: Pair) -> None:
+async def test_a_segment_that_is_missing(pair: Pair) -> None:
     """A topic that was created since is not reported as one that does not exist."""
 
     async def nothing(_: Client) -> None:
         """Only create the stores."""
 
-    async def work() -> None:
-        await lose_end(pair, nothing, created)
-        await require_repair(pair)
-
-    pair.run(work())
+    await lose_end(pair, nothing, created)
+    await require_repair(pair)
 
 
-def test_counts_of_deliveries_of_lost_messages(pair: Pair) -> None:
+async def test_counts_of_deliveries_of_lost_messages(pair: Pair) -> None:
     """A restore forgets them: the next messages at these positions were never delivered."""
 
     async def after(client: Client) -> None:
@@ -234,21 +216,18 @@ def test_counts_of_deliveries_of_lost_messages(pair: Pair) -> None:
             await consumer.nack(await consumer.receive(timeout_ms=SOON_MS))
             await consumer.receive(timeout_ms=SOON_MS)
 
-    async def work() -> None:
-        await lose_end(pair, created, after)
-        await pair.restore(RestoreRequest(Restored.LEDGER))
+    await lose_end(pair, created, after)
+    await pair.restore(RestoreRequest(Restored.LEDGER))
 
-        async def first(client: Client) -> int:
-            await send(client, b"new")
-            async with client.consumer("orders", "billing", dead_letter=DeadLetter(9)) as consumer:
-                return (await consumer.receive(timeout_ms=SOON_MS)).redelivery_count
+    async def first(client: Client) -> int:
+        await send(client, b"new")
+        async with client.consumer("orders", "billing", dead_letter=DeadLetter(9)) as consumer:
+            return (await consumer.receive(timeout_ms=SOON_MS)).redelivery_count
 
-        assert await pair.play(first) == 0
-
-    pair.run(work())
+    assert await pair.play(first) == 0
 
 
-def test_a_compaction_of_lost_messages(pair: Pair) -> None:
+async def test_a_compaction_of_lost_messages(pair: Pair) -> None:
     """A restore drops it: the snapshot of the topic contains what is left, and what comes then."""
 
     async def keyed(client: Client, value: bytes) -> None:
@@ -267,16 +246,13 @@ def test_a_compaction_of_lost_messages(pair: Pair) -> None:
         async with client.reader("orders", compacted=True) as reader:
             return [message.value async for message in reader]
 
-    async def work() -> None:
-        await lose_end(pair, before, after)
-        done = await pair.restore(RestoreRequest(Restored.LEDGER))
-        assert done.counts.compactions_dropped == 1
-        assert await pair.play(snapshot) == [b"kept"]
-        await pair.play(lambda client: keyed(client, b"new"))
-        await pair.play(lambda client: client.compact("orders"))
-        assert await pair.play(snapshot) == [b"new"]
-
-    pair.run(work())
+    await lose_end(pair, before, after)
+    done = await pair.restore(RestoreRequest(Restored.LEDGER))
+    assert done.counts.compactions_dropped == 1
+    assert await pair.play(snapshot) == [b"kept"]
+    await pair.play(lambda client: keyed(client, b"new"))
+    await pair.play(lambda client: client.compact("orders"))
+    assert await pair.play(snapshot) == [b"new"]
 
 
 @pytest.mark.usefixtures("without_server")
@@ -324,7 +300,7 @@ def test_commands_check_every_segment(cli: Any, pair: Pair) -> None:
     assert cli("check", "--connect").status == 0
 
 
-def test_a_lost_segment_can_be_inspected_only(pair: Pair) -> None:
+async def test_a_lost_segment_can_be_inspected_only(pair: Pair) -> None:
     """What is left of it can be read, and it is still refused to whoever would change it."""
 
     async def before(client: Client) -> None:
@@ -354,12 +330,9 @@ def test_a_lost_segment_can_be_inspected_only(pair: Pair) -> None:
             with pytest.raises(StoreMismatch, match=REMEDY):
                 await use
 
-    async def work() -> None:
-        await lose_end(pair, before, after)
-        await pair.play(inspected)
-        await require_repair(pair)
-
-    pair.run(work())
+    await lose_end(pair, before, after)
+    await pair.play(inspected)
+    await require_repair(pair)
 
 
 def test_an_open_segment_can_be_inspected_only(pair: Pair) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from typing import TYPE_CHECKING
 
@@ -26,28 +25,25 @@ SINGLE: dict[str, object] = {"entry_messages_max": 1}
 
 
 @pytest.mark.parametrize("many", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
-def test_every_other_of_many_messages_acknowledged_in_one_transaction(zookeeper: Stores, many: int) -> None:
+async def test_every_other_of_many_messages_acknowledged_in_one_transaction(zookeeper: Stores, many: int) -> None:
     """The acks and the cursor survive exactly: what was acknowledged never comes again, everything else does."""
     # The loop is silent while it decodes and encodes megabytes. With few messages less is large already.
     in_record_max = REQUEST_BYTES_MAX // 4 if many == MANY else 1_000
     zookeeper.options = {"session_ttl_ms": 60_000, "value_in_record_bytes_max": in_record_max}
     zookeeper.ledger_url = f"memory://{secrets.token_hex(8)}"
 
-    async def work() -> None:
-        kept = await acknowledge_every_other(zookeeper, many)
-        async with zookeeper.open(subscriptions=ROOM) as client:
-            consumer = await client.consumer("many", "work", type="shared")
-            found: list[bytes] = []
-            while len(found) < many:
-                found += [one.value for one in await consumer.receive_many(messages_max=1_000, timeout_ms=60_000)]
-            assert sorted(found, key=int) == kept
-            (cursor,) = (await client.host.metadata.scan(CURSORS, 2)).records
-            assert len(cursor.value) > (REQUEST_BYTES_MAX if many == MANY else in_record_max)
-            with pytest.raises(ReceiveTimeout):
-                await consumer.receive(timeout_ms=1_000)
-            await consumer.close()
-
-    asyncio.run(work())
+    kept = await acknowledge_every_other(zookeeper, many)
+    async with zookeeper.open(subscriptions=ROOM) as client:
+        consumer = await client.consumer("many", "work", type="shared")
+        found: list[bytes] = []
+        while len(found) < many:
+            found += [one.value for one in await consumer.receive_many(messages_max=1_000, timeout_ms=60_000)]
+        assert sorted(found, key=int) == kept
+        (cursor,) = (await client.host.metadata.scan(CURSORS, 2)).records
+        assert len(cursor.value) > (REQUEST_BYTES_MAX if many == MANY else in_record_max)
+        with pytest.raises(ReceiveTimeout):
+            await consumer.receive(timeout_ms=1_000)
+        await consumer.close()
 
 
 async def acknowledge_every_other(stores: Stores, many: int) -> list[bytes]:

@@ -15,83 +15,67 @@ if TYPE_CHECKING:
 SOON_MS = 60_000
 
 
-def test_async_with_opens_and_closes(stores: Stores) -> None:
+async def test_async_with_opens_and_closes(stores: Stores) -> None:
     """No ``await`` is needed in front; after the block, the object is closed."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            await client.create_topic("orders")
-            async with (
-                client.producer("orders") as producer,
-                client.consumer("orders", "billing", start="earliest") as consumer,
-            ):
-                sent = await producer.send(b"order")
-                assert (await consumer.receive(timeout_ms=SOON_MS)).id == sent
-            with pytest.raises(Closed):
-                await producer.send(b"later")
-            with pytest.raises(Closed):
-                await consumer.receive()
-            async with client.reader("orders") as reader:
-                assert [message.value async for message in reader] == [b"order"]
-            async with (await client.snapshot("orders")).reader("orders") as reader:
-                assert [message.value async for message in reader] == [b"order"]
-
-    stores.run(work())
+    async with stores.open() as client:
+        await client.create_topic("orders")
+        async with (
+            client.producer("orders") as producer,
+            client.consumer("orders", "billing", start="earliest") as consumer,
+        ):
+            sent = await producer.send(b"order")
+            assert (await consumer.receive(timeout_ms=SOON_MS)).id == sent
+        with pytest.raises(Closed):
+            await producer.send(b"later")
+        with pytest.raises(Closed):
+            await consumer.receive()
+        async with client.reader("orders") as reader:
+            assert [message.value async for message in reader] == [b"order"]
+        async with (await client.snapshot("orders")).reader("orders") as reader:
+            assert [message.value async for message in reader] == [b"order"]
 
 
-def test_await_and_tasks(stores: Stores) -> None:
+async def test_await_and_tasks(stores: Stores) -> None:
     """The call is a coroutine: it can be awaited, gathered, and made a task; ``async with await`` works as before."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            await client.create_topic("orders")
-            opened = [
-                await client.producer("orders"),
-                *await asyncio.gather(client.producer("orders"), client.producer("orders")),
-                await asyncio.create_task(client.producer("orders")),
-                await asyncio.wait_for(client.producer("orders"), 60),
-            ]
-            for one in opened:
-                async with one as producer:
-                    await producer.send(b"order")
-            async with await client.reader("orders") as reader:
-                assert len([message async for message in reader]) == len(opened)
-
-    stores.run(work())
+    async with stores.open() as client:
+        await client.create_topic("orders")
+        opened = [
+            await client.producer("orders"),
+            *await asyncio.gather(client.producer("orders"), client.producer("orders")),
+            await asyncio.create_task(client.producer("orders")),
+            await asyncio.wait_for(client.producer("orders"), 60),
+        ]
+        for one in opened:
+            async with one as producer:
+                await producer.send(b"order")
+        async with await client.reader("orders") as reader:
+            assert len([message async for message in reader]) == len(opened)
 
 
-def test_an_opening_that_fails(stores: Stores) -> None:
+async def test_an_opening_that_fails(stores: Stores) -> None:
     """The error of the opening is raised where the block would begin; the error of the block is raised unchanged."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            with pytest.raises(TopicNotFound):
-                async with client.producer("orders"):
-                    pytest.fail("the topic does not exist")
-            await client.create_topic("orders")
-            with pytest.raises(ZeroDivisionError):
-                async with client.producer("orders") as producer:
-                    raise ZeroDivisionError
-            with pytest.raises(Closed):
-                await producer.send(b"order")
-
-    stores.run(work())
+    async with stores.open() as client:
+        with pytest.raises(TopicNotFound):
+            async with client.producer("orders"):
+                pytest.fail("the topic does not exist")
+        await client.create_topic("orders")
+        with pytest.raises(ZeroDivisionError):
+            async with client.producer("orders") as producer:
+                raise ZeroDivisionError
+        with pytest.raises(Closed):
+            await producer.send(b"order")
 
 
-def test_a_forgotten_await(stores: Stores) -> None:
+async def test_a_forgotten_await(stores: Stores) -> None:
     """What is used before it is opened says what to write."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            await client.create_topic("orders")
-            producer: Any = client.producer("orders")
-            with pytest.raises(TypeError, match=r"the producer has no 'send' until it is opened: write 'await'"):
-                await producer.send(b"order")
-            producer.close()
-            consumer: Any = client.consumer("orders", "billing")
-            with pytest.raises(AttributeError, match=r"the consumer has no 'receive' .* before client.consumer"):
-                await consumer.receive()
-            consumer.close()
-            assert (await client.describe_topic("orders")).subscriptions == ()
-
-    stores.run(work())
+    async with stores.open() as client:
+        await client.create_topic("orders")
+        producer: Any = client.producer("orders")
+        with pytest.raises(TypeError, match=r"the producer has no 'send' until it is opened: write 'await'"):
+            await producer.send(b"order")
+        producer.close()
+        consumer: Any = client.consumer("orders", "billing")
+        with pytest.raises(AttributeError, match=r"the consumer has no 'receive' .* before client.consumer"):
+            await consumer.receive()
+        consumer.close()
+        assert (await client.describe_topic("orders")).subscriptions == ()

@@ -48,94 +48,75 @@ async def values(consumer: Any, count: int) -> list[bytes]:
     return found
 
 
-def test_its_consumers_stand_by(relayed: Stores) -> None:
+async def test_its_consumers_stand_by(relayed: Stores) -> None:
     """In another process a consumer waits without being told to, and goes on in order where the first one left."""
-
-    async def work() -> None:
-        async with relayed.open() as client, relayed.open() as elsewhere:
-            await client.create_topic("orders")
-            producer = await client.producer("orders")
-            first = await client.consumer("orders", "billing", type="relay", start="earliest")
-            with pytest.raises(SubscriptionOwnedElsewhere):
-                await elsewhere.consumer("orders", "billing", type="relay", stand_by=False)
-            second = await elsewhere.consumer("orders", "billing", type="relay")
-            for number in range(4):
-                await producer.send(b"%d" % number)
-            assert await values(first, 2) == [b"0", b"1"]
-            await first.close()
-            assert await values(second, 2) == [b"2", b"3"]
-            await second.close()
-
-    relayed.run(work())
+    async with relayed.open() as client, relayed.open() as elsewhere:
+        await client.create_topic("orders")
+        producer = await client.producer("orders")
+        first = await client.consumer("orders", "billing", type="relay", start="earliest")
+        with pytest.raises(SubscriptionOwnedElsewhere):
+            await elsewhere.consumer("orders", "billing", type="relay", stand_by=False)
+        second = await elsewhere.consumer("orders", "billing", type="relay")
+        for number in range(4):
+            await producer.send(b"%d" % number)
+        assert await values(first, 2) == [b"0", b"1"]
+        await first.close()
+        assert await values(second, 2) == [b"2", b"3"]
+        await second.close()
 
 
-def test_a_misspelt_type(relayed: Stores) -> None:
+async def test_a_misspelt_type(relayed: Stores) -> None:
     """The error names the type that was probably meant."""
-
-    async def work() -> None:
-        async with relayed.open() as client:
-            await client.create_topic("orders")
-            for asked, meant in (("keyshared", "key_shared"), ("rely", "relay")):
-                with pytest.raises(UnknownPlugin, match=f"named '{asked}'.*; did you mean '{meant}'"):
-                    await client.consumer("orders", "billing", type=OtherType(asked))
-
-    relayed.run(work())
+    async with relayed.open() as client:
+        await client.create_topic("orders")
+        for asked, meant in (("keyshared", "key_shared"), ("rely", "relay")):
+            with pytest.raises(UnknownPlugin, match=f"named '{asked}'.*; did you mean '{meant}'"):
+                await client.consumer("orders", "billing", type=OtherType(asked))
 
 
-def test_one_process_relays_in_order(relayed: Stores) -> None:
+async def test_one_process_relays_in_order(relayed: Stores) -> None:
     """None is refused; the next one goes on when the one before it is done, and a cumulative acknowledgment is that."""
-
-    async def work() -> None:
-        async with relayed.open() as client:
-            await client.create_topic("orders")
-            producer = await client.producer("orders")
-            runners = [await client.consumer("orders", "billing", type="relay", start="earliest") for _ in range(2)]
-            for leg in range(4):
-                await producer.send_many([b"%d.%d" % (leg, number) for number in range(3)])
-                runner = runners[leg % 2]
-                received = [await runner.receive(timeout_ms=60_000) for _ in range(3)]
-                assert [message.value for message in received] == [b"%d.%d" % (leg, number) for number in range(3)]
-                await runner.ack_cumulative(received[-1])
-            for runner in runners:
-                await runner.close()
-
-    relayed.run(work())
+    async with relayed.open() as client:
+        await client.create_topic("orders")
+        producer = await client.producer("orders")
+        runners = [await client.consumer("orders", "billing", type="relay", start="earliest") for _ in range(2)]
+        for leg in range(4):
+            await producer.send_many([b"%d.%d" % (leg, number) for number in range(3)])
+            runner = runners[leg % 2]
+            received = [await runner.receive(timeout_ms=60_000) for _ in range(3)]
+            assert [message.value for message in received] == [b"%d.%d" % (leg, number) for number in range(3)]
+            await runner.ack_cumulative(received[-1])
+        for runner in runners:
+            await runner.close()
 
 
-def test_it_follows_a_split_in_order(relayed: Stores) -> None:
+async def test_it_follows_a_split_in_order(relayed: Stores) -> None:
     """Children come after their parent, as its order asks for."""
-
-    async def work() -> None:
-        async with relayed.open() as client:
-            await client.create_topic("orders")
-            producer = await client.producer("orders")
-            keys = [b"key %d" % number for number in range(6)]
-            consumer = await client.consumer("orders", "billing", type="relay", start="earliest")
-            for key in keys:
-                await producer.send(b"before", key=key)
-            await client.split("orders", 0)
-            for key in keys:
-                await producer.send(b"after", key=key)
-            assert await values(consumer, 12) == [b"before"] * 6 + [b"after"] * 6
-            await consumer.close()
-
-    relayed.run(work())
+    async with relayed.open() as client:
+        await client.create_topic("orders")
+        producer = await client.producer("orders")
+        keys = [b"key %d" % number for number in range(6)]
+        consumer = await client.consumer("orders", "billing", type="relay", start="earliest")
+        for key in keys:
+            await producer.send(b"before", key=key)
+        await client.split("orders", 0)
+        for key in keys:
+            await producer.send(b"after", key=key)
+        assert await values(consumer, 12) == [b"before"] * 6 + [b"after"] * 6
+        await consumer.close()
 
 
 @pytest.mark.parametrize("ordering", [Ordering.NONE, Ordering.KEY])
-def test_a_declared_order_bounds_what_can_be_acknowledged(memory: Stores, ordering: Ordering) -> None:
+async def test_a_declared_order_bounds_what_can_be_acknowledged(memory: Stores, ordering: Ordering) -> None:
     """Without the order of all messages nothing stands before a message, whatever the type is called."""
     kind = type("Loose", (RELAY,), {"ordering": ordering, "subscription_type": "loose"})
     memory.registry = with_type("loose", kind)
 
-    async def work() -> None:
-        async with memory.open() as client:
-            await client.create_topic("orders")
-            producer = await client.producer("orders")
-            await producer.send(b"0")
-            consumer = await client.consumer("orders", "billing", type="loose", start="earliest")
-            with pytest.raises(InvalidInput, match="a loose subscription has no order of all its messages"):
-                await consumer.ack_cumulative(await consumer.receive(timeout_ms=60_000))
-            await consumer.close()
-
-    memory.run(work())
+    async with memory.open() as client:
+        await client.create_topic("orders")
+        producer = await client.producer("orders")
+        await producer.send(b"0")
+        consumer = await client.consumer("orders", "billing", type="loose", start="earliest")
+        with pytest.raises(InvalidInput, match="a loose subscription has no order of all its messages"):
+            await consumer.ack_cumulative(await consumer.receive(timeout_ms=60_000))
+        await consumer.close()

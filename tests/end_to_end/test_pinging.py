@@ -40,70 +40,55 @@ def test_both_stores_answer(stores: Stores) -> None:
         assert isinstance(client.ping(timeout_ms=60_000), Ping)
 
 
-def test_a_store_that_is_cut_off(memory: Stores) -> None:
+async def test_a_store_that_is_cut_off(memory: Stores) -> None:
     """Is named with the reason, whichever it is; when it is back, the same client answers again."""
-
-    async def check() -> None:
-        async with memory.open(transactions={"sweep": False}) as client:
-            for store, kind in zip(stores_of(client), ("metadata", "ledger"), strict=True):
-                store.cut()
-                with pytest.raises(Unavailable, match=f"^the {kind} store {memory.url} is unavailable: .* is cut off$"):
-                    await client.ping()
-                store.restore()
+    async with memory.open(transactions={"sweep": False}) as client:
+        for store, kind in zip(stores_of(client), ("metadata", "ledger"), strict=True):
+            store.cut()
+            with pytest.raises(Unavailable, match=f"^the {kind} store {memory.url} is unavailable: .* is cut off$"):
                 await client.ping()
+            store.restore()
+            await client.ping()
 
-    memory.run(check())
 
-
-def test_a_store_that_never_answers(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_never_answers(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ends the check when its time is over, also where it does not notice that the call was cancelled."""
     memory.environment = environment = VirtualEnvironment()
 
-    async def check() -> None:
-        async with memory.open(transactions={"sweep": False}) as client:
-            released = asyncio.Event()
+    async with memory.open(transactions={"sweep": False}) as client:
+        released = asyncio.Event()
 
-            async def hang(*_: object) -> None:
-                while not released.is_set():
-                    try:
-                        await released.wait()
-                    except asyncio.CancelledError:
-                        continue
+        async def hang(*_: object) -> None:
+            while not released.is_set():
+                try:
+                    await released.wait()
+                except asyncio.CancelledError:
+                    continue
 
-            monkeypatch.setattr(stores_of(client)[0], "get", hang)
-            asked = asyncio.ensure_future(client.ping(timeout_ms=2_000))
-            await environment.advance(1_999)
-            assert not asked.done()
-            await environment.advance(1)
-            with pytest.raises(Unavailable, match=f"^the metadata store {memory.url} did not answer in time$"):
-                asked.result()
-            released.set()
-
-    memory.run(check())
+        monkeypatch.setattr(stores_of(client)[0], "get", hang)
+        asked = asyncio.ensure_future(client.ping(timeout_ms=2_000))
+        await environment.advance(1_999)
+        assert not asked.done()
+        await environment.advance(1)
+        with pytest.raises(Unavailable, match=f"^the metadata store {memory.url} did not answer in time$"):
+            asked.result()
+        released.set()
 
 
-def test_a_client_that_is_closed(memory: Stores) -> None:
+async def test_a_client_that_is_closed(memory: Stores) -> None:
     """Says so, also to a check that was waiting; what is no time is refused."""
-
-    async def check() -> None:
-        async with memory.open() as client:
-            with pytest.raises(InvalidInput, match="timeout_ms"):
-                await client.ping(timeout_ms=0)
-        with pytest.raises(Closed, match="the client of"):
-            await client.ping()
-
-    memory.run(check())
+    async with memory.open() as client:
+        with pytest.raises(InvalidInput, match="timeout_ms"):
+            await client.ping(timeout_ms=0)
+    with pytest.raises(Closed, match="the client of"):
+        await client.ping()
 
 
-def test_a_check_during_the_close(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_check_during_the_close(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ends with the client."""
-
-    async def check() -> None:
-        async with memory.open(client={"close_timeout_ms": 1}) as client:
-            monkeypatch.setattr(stores_of(client)[1], "list_names", lambda *_: asyncio.Event().wait())
-            asked = asyncio.ensure_future(client.ping(timeout_ms=3_600_000))
-            await asyncio.sleep(0)
-        with pytest.raises(txnframework.Closed, match="the client of"):
-            await asked
-
-    memory.run(check())
+    async with memory.open(client={"close_timeout_ms": 1}) as client:
+        monkeypatch.setattr(stores_of(client)[1], "list_names", lambda *_: asyncio.Event().wait())
+        asked = asyncio.ensure_future(client.ping(timeout_ms=3_600_000))
+        await asyncio.sleep(0)
+    with pytest.raises(txnframework.Closed, match="the client of"):
+        await asked

@@ -55,98 +55,86 @@ async def sent(client: Client) -> list[tuple[bytes | None, TxnID | None]]:
         return [(one.value, one.txn_id) async for one in reader]
 
 
-def test_each_message_with_what_its_handler_returned(stores: Stores) -> None:
+async def test_each_message_with_what_its_handler_returned(stores: Stores) -> None:
     """One message, several or none, in one transaction with the acknowledgment, in the order of the messages."""
+    async with stores.open() as client:
+        invoices = await prepared(client, b"a1", b"a2", b"a3", b"a4")
+        async with await joined(client) as consumer:
 
-    async def work() -> None:
-        async with stores.open() as client:
-            invoices = await prepared(client, b"a1", b"a2", b"a3", b"a4")
-            async with await joined(client) as consumer:
+            async def bill(order: Message) -> PlannedSend | Iterable[PlannedSend] | None:
+                if order.value == b"a1":
+                    return invoices.outgoing(b"for a1")
+                if order.value == b"a2":
+                    return [invoices.outgoing(b"for a2"), invoices.outgoing(b"copy for a2")]
+                if order.value == b"a3":
+                    return None
+                consumer.stop()
+                return (invoices.outgoing(one) for one in (b"for a4",))
 
-                async def bill(order: Message) -> PlannedSend | Iterable[PlannedSend] | None:
-                    if order.value == b"a1":
-                        return invoices.outgoing(b"for a1")
-                    if order.value == b"a2":
-                        return [invoices.outgoing(b"for a2"), invoices.outgoing(b"copy for a2")]
-                    if order.value == b"a3":
-                        return None
-                    consumer.stop()
-                    return (invoices.outgoing(one) for one in (b"for a4",))
-
-                await consumer.run(bill)
-                assert await lag(client) == 0
-            found = await sent(client)
-            assert [value for value, _ in found] == [b"for a1", b"for a2", b"copy for a2", b"for a4"]
-            first, second, copy, last = (txn for _, txn in found)
-            assert second == copy
-            assert len({first, second, last}) == 3
-
-    stores.run(work())
+            await consumer.run(bill)
+            assert await lag(client) == 0
+        found = await sent(client)
+        assert [value for value, _ in found] == [b"for a1", b"for a2", b"copy for a2", b"for a4"]
+        first, second, copy, last = (txn for _, txn in found)
+        assert second == copy
+        assert len({first, second, last}) == 3
 
 
-def test_a_batch_in_one_transaction(stores: Stores) -> None:
+async def test_a_batch_in_one_transaction(stores: Stores) -> None:
     """What the handler returns for several messages is one transaction with their acknowledgments."""
+    async with stores.open() as client:
+        invoices = await prepared(client)
+        async with await client.producer("orders") as orders:
+            await orders.send_many([b"%d" % number for number in range(20)])
+        async with await joined(client) as consumer:
+            batches: list[int] = []
 
-    async def work() -> None:
-        async with stores.open() as client:
-            invoices = await prepared(client)
-            async with await client.producer("orders") as orders:
-                await orders.send_many([b"%d" % number for number in range(20)])
-            async with await joined(client) as consumer:
-                batches: list[int] = []
+            async def bill(orders: tuple[Message, ...]) -> list[PlannedSend]:
+                batches.append(len(orders))
+                if sum(batches) == 20:
+                    consumer.stop()
+                return [invoices.outgoing(one.value, key=b"ada") for one in orders]
 
-                async def bill(orders: tuple[Message, ...]) -> list[PlannedSend]:
-                    batches.append(len(orders))
-                    if sum(batches) == 20:
-                        consumer.stop()
-                    return [invoices.outgoing(one.value, key=b"ada") for one in orders]
-
-                await consumer.run_batches(bill)
-                assert await lag(client) == 0
-            found = await sent(client)
-            assert [value for value, _ in found] == [b"%d" % number for number in range(20)]
-            assert len({txn for _, txn in found}) == len(batches) < 20
-
-    stores.run(work())
+            await consumer.run_batches(bill)
+            assert await lag(client) == 0
+        found = await sent(client)
+        assert [value for value, _ in found] == [b"%d" % number for number in range(20)]
+        assert len({txn for _, txn in found}) == len(batches) < 20
 
 
 @pytest.mark.parametrize("kind", [*ORDERED, "shared"])
-def test_a_handler_that_fails(memory: Stores, kind: str) -> None:
+async def test_a_handler_that_fails(memory: Stores, kind: str) -> None:
     """Its message comes again, in its order, or is a dead letter; in a batch, the others are handled without it."""
+    async with memory.open() as client:
+        invoices = await prepared(client, b"a1", b"a2", b"b1", b"a3", b"c1")
+        await client.create_topic("orders-billing-DLQ")
+        failed: list[tuple[bytes | None, int]] = []
+        async with await joined(client, kind, dead_letter=DeadLetter(redeliveries_max=2)) as consumer:
 
-    async def work() -> None:
-        async with memory.open() as client:
-            invoices = await prepared(client, b"a1", b"a2", b"b1", b"a3", b"c1")
-            await client.create_topic("orders-billing-DLQ")
-            failed: list[tuple[bytes | None, int]] = []
-            async with await joined(client, kind, dead_letter=DeadLetter(redeliveries_max=2)) as consumer:
+            async def bill(orders: tuple[Message, ...]) -> Iterable[PlannedSend]:
+                for one in orders:
+                    if one.value == b"c1" or (one.value == b"a1" and one.redelivery_count < 2):
+                        failed.append((one.value, one.redelivery_count))
+                        raise Failing
+                return [invoices.outgoing(one.value) for one in orders]
 
-                async def bill(orders: tuple[Message, ...]) -> Iterable[PlannedSend]:
-                    for one in orders:
-                        if one.value == b"c1" or (one.value == b"a1" and one.redelivery_count < 2):
-                            failed.append((one.value, one.redelivery_count))
-                            raise Failing
-                    return [invoices.outgoing(one.value) for one in orders]
-
-                await run_ready()
-                running = asyncio.ensure_future(consumer.run_batches(bill, messages_max=3, concurrency=2))
-                async with await client.consumer("orders-billing-DLQ", "test", start="earliest") as letters:
-                    assert (await letters.receive()).value == b"c1"
-                async with await client.consumer("invoices", "test", start="earliest") as received:
-                    values = await memory.receive(received, 4)
-                consumer.stop()
-                await running
-                assert await lag(client) == 0
-            assert sorted(values) == [b"a1", b"a2", b"a3", b"b1"]
-            if kind in ORDERED:
-                assert [one for one in values if one[:1] == b"a"] == [b"a1", b"a2", b"a3"]
-            assert {(b"a1", 0), (b"a1", 1), (b"c1", 2)} <= {*failed}
-
-    memory.run(work())
+            await run_ready()
+            running = asyncio.ensure_future(consumer.run_batches(bill, messages_max=3, concurrency=2))
+            async with await client.consumer("orders-billing-DLQ", "test", start="earliest") as letters:
+                assert (await letters.receive()).value == b"c1"
+            async with await client.consumer("invoices", "test", start="earliest") as received:
+                values = await memory.receive(received, 4)
+            consumer.stop()
+            await running
+            assert await lag(client) == 0
+        assert sorted(values) == [b"a1", b"a2", b"a3", b"b1"]
+        if kind in ORDERED:
+            assert [one for one in values if one[:1] == b"a"] == [b"a1", b"a2", b"a3"]
+        assert {(b"a1", 0), (b"a1", 1), (b"c1", 2)} <= {*failed}
 
 
 @pytest.mark.parametrize("kind", ORDERED)
-def test_a_message_that_another_transaction_acknowledged(
+async def test_a_message_that_another_transaction_acknowledged(
     stores: Stores, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """What was returned is not sent, and later messages wait; after the other was aborted, each is handled in order."""
@@ -162,36 +150,33 @@ def test_a_message_that_another_transaction_acknowledged(
 
     monkeypatch.setattr(shared_commits, "transact_planned", note_conflict)
 
-    async def work() -> None:
-        async with stores.open() as client:
-            invoices = await prepared(client, b"a1", b"a2", b"a3")
-            calls: list[bytes | None] = []
-            async with await joined(client, kind) as consumer:
-                holder = client.transaction()
+    async with stores.open() as client:
+        invoices = await prepared(client, b"a1", b"a2", b"a3")
+        calls: list[bytes | None] = []
+        async with await joined(client, kind) as consumer:
+            holder = client.transaction()
 
-                async def bill(order: Message) -> PlannedSend:
-                    calls.append(order.value)
-                    if len(calls) == 1:
-                        await holder.begin()
-                        await consumer.ack(order, txn=holder)
-                    if order.value == b"a3":
-                        consumer.stop()
-                    return invoices.outgoing(order.value)
+            async def bill(order: Message) -> PlannedSend:
+                calls.append(order.value)
+                if len(calls) == 1:
+                    await holder.begin()
+                    await consumer.ack(order, txn=holder)
+                if order.value == b"a3":
+                    consumer.stop()
+                return invoices.outgoing(order.value)
 
-                running = asyncio.ensure_future(consumer.run(bill, concurrency=3))
-                await refused.wait()
-                assert {*calls} == {b"a1"}
-                await holder.abort()
-                await running
-                assert await lag(client) == 0
-            assert calls[2:] == [b"a1"] * (len(calls) - 4) + [b"a2", b"a3"]
-            assert [value for value, _ in await sent(client)] == [b"a1", b"a2", b"a3"]
-
-    stores.run(work())
+            running = asyncio.ensure_future(consumer.run(bill, concurrency=3))
+            await refused.wait()
+            assert {*calls} == {b"a1"}
+            await holder.abort()
+            await running
+            assert await lag(client) == 0
+        assert calls[2:] == [b"a1"] * (len(calls) - 4) + [b"a2", b"a3"]
+        assert [value for value, _ in await sent(client)] == [b"a1", b"a2", b"a3"]
 
 
 @pytest.mark.parametrize("carried_out", [False, True], ids=["refused", "carried out"])
-def test_a_commit_without_an_answer(stores: Stores, monkeypatch: pytest.MonkeyPatch, carried_out: bool) -> None:
+async def test_a_commit_without_an_answer(stores: Stores, monkeypatch: pytest.MonkeyPatch, carried_out: bool) -> None:
     """The handler is called again only if nothing took effect, and no delivery counts."""
     transact = shared_commits.transact_planned
     errors = 0
@@ -206,75 +191,64 @@ def test_a_commit_without_an_answer(stores: Stores, monkeypatch: pytest.MonkeyPa
             raise OutcomeUnknown("the answer was lost")
         raise Unavailable("a moment")
 
-    async def work() -> None:
-        async with stores.open() as client:
-            invoices = await prepared(client, b"a1", b"a2")
-            calls: list[tuple[bytes | None, int]] = []
-            async with await joined(client) as consumer:
+    async with stores.open() as client:
+        invoices = await prepared(client, b"a1", b"a2")
+        calls: list[tuple[bytes | None, int]] = []
+        async with await joined(client) as consumer:
 
-                async def bill(order: Message) -> PlannedSend:
-                    calls.append((order.value, order.redelivery_count))
-                    if order.value == b"a2":
-                        consumer.stop()
-                    return invoices.outgoing(order.value)
+            async def bill(order: Message) -> PlannedSend:
+                calls.append((order.value, order.redelivery_count))
+                if order.value == b"a2":
+                    consumer.stop()
+                return invoices.outgoing(order.value)
 
-                with monkeypatch.context() as patches:
-                    patches.setattr(shared_commits, "transact_planned", fail_once)
-                    await consumer.run(bill)
-                assert await lag(client) == 0
-            assert calls == [(b"a1", 0)] * (1 if carried_out else 2) + [(b"a2", 0)]
-            assert [value for value, _ in await sent(client)] == [b"a1", b"a2"]
-
-    stores.run(work())
+            with monkeypatch.context() as patches:
+                patches.setattr(shared_commits, "transact_planned", fail_once)
+                await consumer.run(bill)
+            assert await lag(client) == 0
+        assert calls == [(b"a1", 0)] * (1 if carried_out else 2) + [(b"a2", 0)]
+        assert [value for value, _ in await sent(client)] == [b"a1", b"a2"]
 
 
-def test_a_run_that_is_cancelled(stores: Stores) -> None:
+async def test_a_run_that_is_cancelled(stores: Stores) -> None:
     """Nothing of a handler that has not returned takes effect, and its message comes again."""
+    async with stores.open() as client:
+        invoices = await prepared(client, b"a1")
+        async with await joined(client) as consumer:
+            begun = asyncio.Event()
 
-    async def work() -> None:
-        async with stores.open() as client:
-            invoices = await prepared(client, b"a1")
-            async with await joined(client) as consumer:
-                begun = asyncio.Event()
+            async def bill(order: Message) -> PlannedSend:
+                found = invoices.outgoing(order.value)
+                begun.set()
+                await asyncio.Event().wait()
+                return found
 
-                async def bill(order: Message) -> PlannedSend:
-                    found = invoices.outgoing(order.value)
-                    begun.set()
-                    await asyncio.Event().wait()
-                    return found
-
-                running = asyncio.ensure_future(consumer.run(bill))
-                await begun.wait()
-                running.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await running
-                assert await stores.receive(consumer, 1) == [b"a1"]
-            assert await sent(client) == []
-
-    stores.run(work())
+            running = asyncio.ensure_future(consumer.run(bill))
+            await begun.wait()
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            assert await stores.receive(consumer, 1) == [b"a1"]
+        assert await sent(client) == []
 
 
-def test_without_transactions(memory: Stores) -> None:
+async def test_without_transactions(memory: Stores) -> None:
     """A handler of the messages alone is called, and each message acknowledged after it."""
+    async with memory.open() as client:
+        await prepared(client, b"a1", b"a2")
+        handled: list[bytes | None] = []
+        async with await joined(client) as consumer:
 
-    async def work() -> None:
-        async with memory.open() as client:
-            await prepared(client, b"a1", b"a2")
-            handled: list[bytes | None] = []
-            async with await joined(client) as consumer:
+            async def mail(order: Message) -> None:
+                handled.append(order.value)
+                if len(handled) == 3:
+                    consumer.stop()
+                if handled == [b"a1"]:
+                    raise Failing
 
-                async def mail(order: Message) -> None:
-                    handled.append(order.value)
-                    if len(handled) == 3:
-                        consumer.stop()
-                    if handled == [b"a1"]:
-                        raise Failing
-
-                await consumer.run(mail, transactional=False)
-                assert await lag(client) == 0
-            assert handled == [b"a1", b"a1", b"a2"]
-
-    memory.run(work())
+            await consumer.run(mail, transactional=False)
+            assert await lag(client) == 0
+        assert handled == [b"a1", b"a1", b"a2"]
 
 
 @pytest.mark.parametrize(
@@ -287,82 +261,70 @@ def test_without_transactions(memory: Stores) -> None:
         ([b"for a1"], "bill returned bytes in list: "),
     ],
 )
-def test_what_a_handler_must_not_return(memory: Stores, returned: object, reason: str) -> None:
+async def test_what_a_handler_must_not_return(memory: Stores, returned: object, reason: str) -> None:
     """The run ends with a sentence, and the message is not at fault: no delivery of it counts."""
+    async with memory.open() as client:
+        await prepared(client, b"a1")
+        async with await joined(client, dead_letter=DeadLetter(redeliveries_max=0)) as consumer:
 
-    async def work() -> None:
-        async with memory.open() as client:
-            await prepared(client, b"a1")
-            async with await joined(client, dead_letter=DeadLetter(redeliveries_max=0)) as consumer:
+            async def bill(_order: Any) -> Any:
+                return returned
 
-                async def bill(_order: Any) -> Any:
-                    return returned
-
-                for run in (consumer.run, consumer.run_batches):
-                    with pytest.raises(InvalidInput, match=reason):
-                        await run(bill)
-                message = await consumer.receive()
-                assert (message.value, message.redelivery_count) == (b"a1", 0)
-
-    memory.run(work())
+            for run in (consumer.run, consumer.run_batches):
+                with pytest.raises(InvalidInput, match=reason):
+                    await run(bill)
+            message = await consumer.receive()
+            assert (message.value, message.redelivery_count) == (b"a1", 0)
 
 
-def test_messages_that_would_not_be_sent(memory: Stores) -> None:
+async def test_messages_that_would_not_be_sent(memory: Stores) -> None:
     """Returned by a handler with a transaction or without any, by a generator, or with the option ``transaction``."""
+    async with memory.open() as client:
+        invoices = await prepared(client, b"a1")
 
-    async def work() -> None:
-        async with memory.open() as client:
-            invoices = await prepared(client, b"a1")
+        async def with_txn(_order: Message, _txn: Transaction | None) -> PlannedSend:
+            return invoices.outgoing(b"lost")
 
-            async def with_txn(_order: Message, _txn: Transaction | None) -> PlannedSend:
-                return invoices.outgoing(b"lost")
+        async def alone(_order: Any) -> Any:
+            return [invoices.outgoing(b"lost")]
 
-            async def alone(_order: Any) -> Any:
-                return [invoices.outgoing(b"lost")]
+        async def generator(_order: Message) -> AsyncIterator[PlannedSend]:
+            yield invoices.outgoing(b"lost")
 
-            async def generator(_order: Message) -> AsyncIterator[PlannedSend]:
-                yield invoices.outgoing(b"lost")
-
-            async with await joined(client) as consumer:
-                run: Any = consumer.run
-                for handler, options, reason in (
-                    (with_txn, {}, "with_txn returned what is to be sent, and it is not used here"),
-                    (with_txn, {"transactional": False}, "with_txn returned what is to be sent"),
-                    (alone, {"transactional": False}, "alone returned what is to be sent"),
-                    (alone, {"transaction": client.transaction}, "alone has no second argument"),
-                    (generator, {}, "async_generator, which cannot be awaited: .* 'async def' without 'yield'"),
-                ):
-                    with pytest.raises(InvalidInput, match=reason):
-                        await run(handler, **options)
-                message = await consumer.receive()
-                assert (message.value, message.redelivery_count) == (b"a1", 0)
-            assert await sent(client) == []
-
-    memory.run(work())
+        async with await joined(client) as consumer:
+            run: Any = consumer.run
+            for handler, options, reason in (
+                (with_txn, {}, "with_txn returned what is to be sent, and it is not used here"),
+                (with_txn, {"transactional": False}, "with_txn returned what is to be sent"),
+                (alone, {"transactional": False}, "alone returned what is to be sent"),
+                (alone, {"transaction": client.transaction}, "alone has no second argument"),
+                (generator, {}, "async_generator, which cannot be awaited: .* 'async def' without 'yield'"),
+            ):
+                with pytest.raises(InvalidInput, match=reason):
+                    await run(handler, **options)
+            message = await consumer.receive()
+            assert (message.value, message.redelivery_count) == (b"a1", 0)
+        assert await sent(client) == []
 
 
-def test_an_operation_that_was_used_already(memory: Stores) -> None:
+async def test_an_operation_that_was_used_already(memory: Stores) -> None:
     """It cannot be sent again: the message fails, as with other errors of the handler."""
+    async with memory.open() as client:
+        invoices = await prepared(client, b"a1", b"b1")
+        once = invoices.outgoing(b"once")
+        await client.create_topic("orders-billing-DLQ")
+        async with await joined(client, "shared", dead_letter=DeadLetter(redeliveries_max=0)) as consumer:
 
-    async def work() -> None:
-        async with memory.open() as client:
-            invoices = await prepared(client, b"a1", b"b1")
-            once = invoices.outgoing(b"once")
-            await client.create_topic("orders-billing-DLQ")
-            async with await joined(client, "shared", dead_letter=DeadLetter(redeliveries_max=0)) as consumer:
+            async def bill(order: Message) -> PlannedSend:
+                return once if order.value == b"a1" else invoices.outgoing(order.value)
 
-                async def bill(order: Message) -> PlannedSend:
-                    return once if order.value == b"a1" else invoices.outgoing(order.value)
-
-                await client.transact(once)
-                running = asyncio.ensure_future(consumer.run(bill))
-                async with await client.consumer("orders-billing-DLQ", "test", start="earliest") as letters:
-                    assert (await letters.receive()).value == b"a1"
-                consumer.stop()
-                await running
-            assert [value for value, _ in await sent(client)] == [b"once", b"b1"]
-
-    memory.run(work())
+            await client.transact(once)
+            running = asyncio.ensure_future(consumer.run(bill))
+            async with await client.consumer("orders-billing-DLQ", "test", start="earliest") as letters:
+                assert (await letters.receive()).value == b"a1"
+            consumer.stop()
+            await running
+        assert [value for value, _ in await sent(client)] == [b"once", b"b1"]
 
 
 def test_a_blocking_handler(stores: Stores) -> None:
@@ -487,73 +449,65 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 
 
 @pytest.mark.parametrize("kind", [*ORDERED, "shared"])
-def test_the_next_handler_during_a_commit(memory: Stores, gate: Gate, kind: str) -> None:
+async def test_the_next_handler_during_a_commit(memory: Stores, gate: Gate, kind: str) -> None:
     """It is called if the order allows it. Never do two run at a time; what they returned is one transaction."""
+    async with memory.open() as client:
+        invoices = await prepared(client, b"a1", b"a2", b"b1", b"c1")
+        calls: list[bytes | None] = []
+        running: set[bytes | None] = set()
+        async with await joined(client, kind) as consumer:
 
-    async def work() -> None:
-        async with memory.open() as client:
-            invoices = await prepared(client, b"a1", b"a2", b"b1", b"c1")
-            calls: list[bytes | None] = []
-            running: set[bytes | None] = set()
-            async with await joined(client, kind) as consumer:
+            async def bill(order: Message) -> PlannedSend:
+                running.add(order.value)
+                assert len(running) == 1
+                await asyncio.sleep(0)
+                running.remove(order.value)
+                calls.append(order.value)
+                if len(calls) == 4:
+                    consumer.stop()
+                return invoices.outgoing(order.value)
 
-                async def bill(order: Message) -> PlannedSend:
-                    running.add(order.value)
-                    assert len(running) == 1
-                    await asyncio.sleep(0)
-                    running.remove(order.value)
-                    calls.append(order.value)
-                    if len(calls) == 4:
-                        consumer.stop()
-                    return invoices.outgoing(order.value)
-
-                run = asyncio.ensure_future(consumer.run(bill))
-                await run_ready()
-                expected = {
-                    "exclusive": [b"a1"],
-                    "key_shared": [b"a1", b"b1", b"c1"],
-                    "shared": [b"a1", b"a2", b"b1", b"c1"],
-                }
-                assert calls == expected[kind]
-                assert gate.held == 1
-                assert await sent(client) == []
-                gate.opened.set()
-                await run
-                assert await lag(client) == 0
-            found = await sent(client)
-            assert sorted(value or b"" for value, _ in found) == [b"a1", b"a2", b"b1", b"c1"]
-            if kind == "shared":
-                assert len({txn for _, txn in found[1:]}) == 1
-
-    memory.run(work())
+            run = asyncio.ensure_future(consumer.run(bill))
+            await run_ready()
+            expected = {
+                "exclusive": [b"a1"],
+                "key_shared": [b"a1", b"b1", b"c1"],
+                "shared": [b"a1", b"a2", b"b1", b"c1"],
+            }
+            assert calls == expected[kind]
+            assert gate.held == 1
+            assert await sent(client) == []
+            gate.opened.set()
+            await run
+            assert await lag(client) == 0
+        found = await sent(client)
+        assert sorted(value or b"" for value, _ in found) == [b"a1", b"a2", b"b1", b"c1"]
+        if kind == "shared":
+            assert len({txn for _, txn in found[1:]}) == 1
 
 
-def test_results_that_wait(memory: Stores, gate: Gate) -> None:
+async def test_results_that_wait(memory: Stores, gate: Gate) -> None:
     """No more than 16 handlers have returned without a commit; ``stop`` waits for their commits."""
+    async with memory.open() as client:
+        invoices = await prepared(client, *(b"%d" % number for number in range(30)))
+        calls: list[bytes | None] = []
+        async with await joined(client, "shared") as consumer:
 
-    async def work() -> None:
-        async with memory.open() as client:
-            invoices = await prepared(client, *(b"%d" % number for number in range(30)))
-            calls: list[bytes | None] = []
-            async with await joined(client, "shared") as consumer:
+            async def bill(order: Message) -> PlannedSend:
+                calls.append(order.value)
+                return invoices.outgoing(order.value)
 
-                async def bill(order: Message) -> PlannedSend:
-                    calls.append(order.value)
-                    return invoices.outgoing(order.value)
-
-                run = asyncio.ensure_future(consumer.run(bill))
-                await run_ready()
-                assert len(calls) == 16
-                consumer.stop()
-                await run_ready()
-                assert not run.done()  # it waits for the commits, and calls no handler
-                gate.opened.set()
-                await run
-                assert len(calls) == 16
-            assert len(await sent(client)) == 16
-            assert await lag(client) == 14
-
-    memory.run(work())
+            run = asyncio.ensure_future(consumer.run(bill))
+            await run_ready()
+            assert len(calls) == 16
+            consumer.stop()
+            await run_ready()
+            assert not run.done()  # it waits for the commits, and calls no handler
+            gate.opened.set()
+            await run
+            assert len(calls) == 16
+        assert len(await sent(client)) == 16
+        assert await lag(client) == 14
 
 
 def test_a_commit_that_is_refused(txn_stores: MemoryStores, gate: Gate) -> None:

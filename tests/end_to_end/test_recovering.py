@@ -83,216 +83,194 @@ class Broken:
 
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("step", ["open", "tail"])
-def test_closing_while_recovering(
+async def test_closing_while_recovering(
     memory: Stores, monkeypatch: pytest.MonkeyPatch, step: str, user: Callable[[Client], Awaitable[object]]
 ) -> None:
     """Whoever waits for a store that does not answer is told, and the close does not wait for it either."""
+    await filled(memory, b"1")
 
-    async def work() -> None:
-        await filled(memory, b"1")
+    async def hang() -> None:
+        await asyncio.Event().wait()
 
-        async def hang() -> None:
-            await asyncio.Event().wait()
-
-        broken = Broken(monkeypatch, step, hang)
-        async with asyncio.timeout(SOON_S):
-            async with memory.open(transactions={"sweep": False}) as client:
-                broken.is_on = True
-                waiting = asyncio.ensure_future(user(client))
-                await broken.reached.wait()
-                await run_ready()
-            with pytest.raises(Closed):
-                await waiting
-        broken.is_on = False
-        async with memory.open() as client:
-            assert await memory.read(client, "orders") == [b"1"]
-
-    memory.run(work())
-
-
-def test_closing_a_producer_while_its_segment_recovers(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It waits for what was sent, which is stored once the store answers; if the client is closed first, it is told."""
-
-    async def work() -> None:
-        await filled(memory)
-        for answers in (True, False):
-            answered = asyncio.Event()
-
-            async def wait(answered: asyncio.Event = answered) -> None:
-                await answered.wait()
-
-            async with memory.open(transactions={"sweep": False}) as client:
-                producer = await client.producer("orders")
-                with monkeypatch.context() as patch:
-                    broken = Broken(patch, "open", wait)
-                    broken.is_on = True
-                    sending = asyncio.ensure_future(producer.send(b"1"))
-                    await broken.reached.wait()
-                    closing = asyncio.ensure_future(producer.close())
-                    await run_ready()
-                    assert not closing.done()
-                    with pytest.raises(Closed):
-                        await producer.send(b"too late")
-                    if answers:
-                        answered.set()
-                        await sending
-                        await closing
-            async with asyncio.timeout(SOON_S):
-                await closing
-            if not answers:
-                with pytest.raises(Closed):
-                    await sending
-        async with memory.open() as client:
-            assert await memory.read(client, "orders") == [b"1"]
-
-    memory.run(work())
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_an_error_that_passes_is_tried_again_slowly(memory: Stores, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """A store that cannot be read is asked again some times in a second, and no more; what comes is delivered then."""
-
-    async def work() -> None:
-        clock = memory.environment = VirtualEnvironment()
-        await filled(memory)
-
-        async def fail() -> None:
-            raise Unavailable("the store is away")
-
-        broken = Broken(monkeypatch, step, fail)
-        # Nothing is held that was told, so that all of it is read.
-        buffers: dict[str, object] = {"metadata": {"ahead_bytes_max": 1}}
-        async with (
-            memory.open(transactions={"sweep": False}, buffers=buffers) as client,
-            memory.open() as elsewhere,
-        ):
-            consumer = await client.consumer("orders", "billing")
-            waiting = asyncio.ensure_future(consumer.receive())
-            await run_ready()
-            broken.is_on = True
-            appended = asyncio.ensure_future((await elsewhere.producer("orders")).send(b"1"))
-            await clock.advance(1_000)
-            assert broken.asked
-            broken.asked = 0
-            await run_ready(2_000)
-            assert not broken.asked, "asked again although no time has passed"
-            await clock.advance(MINUTE_MS)
-            assert broken.asked <= 20 * MINUTE_MS // 1_000
-            broken.is_on = False
-            await clock.advance(1_000)
-            with suppress(TxnFrameworkError):
-                await appended
-            if appended.exception() is not None:
-                await (await elsewhere.producer("orders")).send(b"1")
-            assert (await waiting).value == b"1"
-            await consumer.close()
-
-    memory.run(work())
-
-
-@pytest.mark.parametrize("user", USERS)
-def test_an_error_that_lasts_is_told_after_some_attempts(
-    memory: Stores, monkeypatch: pytest.MonkeyPatch, user: Callable[[Client], Awaitable[object]]
-) -> None:
-    """Opening is tried again with growing pauses, then given up; the same client opens it when the store is back."""
-
-    async def work() -> None:
-        clock = memory.environment = VirtualEnvironment()
-        await filled(memory, b"1")
-
-        async def fail() -> None:
-            raise Unavailable("the store is away")
-
-        broken = Broken(monkeypatch, "open", fail)
+    broken = Broken(monkeypatch, step, hang)
+    async with asyncio.timeout(SOON_S):
         async with memory.open(transactions={"sweep": False}) as client:
             broken.is_on = True
             waiting = asyncio.ensure_future(user(client))
-            await clock.advance(10 * MINUTE_MS)
-            assert waiting.done()
-            with pytest.raises((Unavailable, OutcomeUnknown)):
-                await waiting
-            assert broken.asked <= 4 * (client.host.config.client.retries_max + 1)
-            broken.is_on = False
-            assert (await user(client)) is not None
+            await broken.reached.wait()
+            await run_ready()
+        with pytest.raises(Closed):
+            await waiting
+    broken.is_on = False
+    async with memory.open() as client:
+        assert await memory.read(client, "orders") == [b"1"]
 
-    memory.run(work())
+
+async def test_closing_a_producer_while_its_segment_recovers(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for what was sent, which is stored once the store answers; if the client is closed first, it is told."""
+    await filled(memory)
+    for answers in (True, False):
+        answered = asyncio.Event()
+
+        async def wait(answered: asyncio.Event = answered) -> None:
+            await answered.wait()
+
+        async with memory.open(transactions={"sweep": False}) as client:
+            producer = await client.producer("orders")
+            with monkeypatch.context() as patch:
+                broken = Broken(patch, "open", wait)
+                broken.is_on = True
+                sending = asyncio.ensure_future(producer.send(b"1"))
+                await broken.reached.wait()
+                closing = asyncio.ensure_future(producer.close())
+                await run_ready()
+                assert not closing.done()
+                with pytest.raises(Closed):
+                    await producer.send(b"too late")
+                if answers:
+                    answered.set()
+                    await sending
+                    await closing
+        async with asyncio.timeout(SOON_S):
+            await closing
+        if not answers:
+            with pytest.raises(Closed):
+                await sending
+    async with memory.open() as client:
+        assert await memory.read(client, "orders") == [b"1"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_an_error_that_passes_is_tried_again_slowly(
+    memory: Stores, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A store that cannot be read is asked again some times in a second, and no more; what comes is delivered then."""
+    clock = memory.environment = VirtualEnvironment()
+    await filled(memory)
+
+    async def fail() -> None:
+        raise Unavailable("the store is away")
+
+    broken = Broken(monkeypatch, step, fail)
+    # Nothing is held that was told, so that all of it is read.
+    buffers: dict[str, object] = {"metadata": {"ahead_bytes_max": 1}}
+    async with (
+        memory.open(transactions={"sweep": False}, buffers=buffers) as client,
+        memory.open() as elsewhere,
+    ):
+        consumer = await client.consumer("orders", "billing")
+        waiting = asyncio.ensure_future(consumer.receive())
+        await run_ready()
+        broken.is_on = True
+        appended = asyncio.ensure_future((await elsewhere.producer("orders")).send(b"1"))
+        await clock.advance(1_000)
+        assert broken.asked
+        broken.asked = 0
+        await run_ready(2_000)
+        assert not broken.asked, "asked again although no time has passed"
+        await clock.advance(MINUTE_MS)
+        assert broken.asked <= 20 * MINUTE_MS // 1_000
+        broken.is_on = False
+        await clock.advance(1_000)
+        with suppress(TxnFrameworkError):
+            await appended
+        if appended.exception() is not None:
+            await (await elsewhere.producer("orders")).send(b"1")
+        assert (await waiting).value == b"1"
+        await consumer.close()
 
 
 @pytest.mark.parametrize("user", USERS)
-def test_what_cannot_be_opened_ends_with_its_cause(memory: Stores, user: Callable[[Client], Awaitable[object]]) -> None:
+async def test_an_error_that_lasts_is_told_after_some_attempts(
+    memory: Stores, monkeypatch: pytest.MonkeyPatch, user: Callable[[Client], Awaitable[object]]
+) -> None:
+    """Opening is tried again with growing pauses, then given up; the same client opens it when the store is back."""
+    clock = memory.environment = VirtualEnvironment()
+    await filled(memory, b"1")
+
+    async def fail() -> None:
+        raise Unavailable("the store is away")
+
+    broken = Broken(monkeypatch, "open", fail)
+    async with memory.open(transactions={"sweep": False}) as client:
+        broken.is_on = True
+        waiting = asyncio.ensure_future(user(client))
+        await clock.advance(10 * MINUTE_MS)
+        assert waiting.done()
+        with pytest.raises((Unavailable, OutcomeUnknown)):
+            await waiting
+        assert broken.asked <= 4 * (client.host.config.client.retries_max + 1)
+        broken.is_on = False
+        assert (await user(client)) is not None
+
+
+@pytest.mark.parametrize("user", USERS)
+async def test_what_cannot_be_opened_ends_with_its_cause(
+    memory: Stores, user: Callable[[Client], Awaitable[object]]
+) -> None:
     """A segment whose ledger is gone is named, at once and again; nothing asks in a loop."""
-
-    async def work() -> None:
-        memory.environment = VirtualEnvironment()
-        await filled(memory, b"1")
-        async with memory.open() as client:
-            await client.host.ledgers.delete(SEGMENT, None)
-            for _ in range(2):
-                with pytest.raises(StoreMismatch, match=SEGMENT):
-                    await user(client)
-
-    memory.run(work())
+    memory.environment = VirtualEnvironment()
+    await filled(memory, b"1")
+    async with memory.open() as client:
+        await client.host.ledgers.delete(SEGMENT, None)
+        for _ in range(2):
+            with pytest.raises(StoreMismatch, match=SEGMENT):
+                await user(client)
 
 
-def test_a_damaged_entry_ends_the_dispatch_with_its_cause(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_damaged_entry_ends_the_dispatch_with_its_cause(
+    memory: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The consumer is told segment and position, what stood before is delivered; repaired, a new one goes on."""
+    await filled(memory, b"1", b"2", b"3")
+    read = MemoryManagedLedger.read
 
-    async def work() -> None:
-        await filled(memory, b"1", b"2", b"3")
-        read = MemoryManagedLedger.read
+    async def damaged(self: Any, *arguments: Any) -> Any:
+        entries = await read(self, *arguments)
+        return tuple(
+            type(entry)(entry.position, entry.data[:-1] + b"?") if entry.position.entry_id == 1 else entry
+            for entry in entries
+        )
 
-        async def damaged(self: Any, *arguments: Any) -> Any:
-            entries = await read(self, *arguments)
-            return tuple(
-                type(entry)(entry.position, entry.data[:-1] + b"?") if entry.position.entry_id == 1 else entry
-                for entry in entries
-            )
-
-        async with memory.open() as client:
-            monkeypatch.setattr(MemoryManagedLedger, "read", damaged)
-            consumer = await client.consumer("orders", "billing")
-            with pytest.raises(CorruptEntry) as told:
-                await memory.receive(consumer, 2)
-            assert SEGMENT in str(told.value)
-            assert "1:1" in str(told.value)
-            await consumer.close()
-            with pytest.raises(CorruptEntry, match=SEGMENT):
-                await memory.read(client, "orders")
-            monkeypatch.undo()
-            async with await client.consumer("orders", "billing") as again:
-                assert await memory.receive(again, 3) == [b"1", b"2", b"3"]
-
-    memory.run(work())
+    async with memory.open() as client:
+        monkeypatch.setattr(MemoryManagedLedger, "read", damaged)
+        consumer = await client.consumer("orders", "billing")
+        with pytest.raises(CorruptEntry) as told:
+            await memory.receive(consumer, 2)
+        assert SEGMENT in str(told.value)
+        assert "1:1" in str(told.value)
+        await consumer.close()
+        with pytest.raises(CorruptEntry, match=SEGMENT):
+            await memory.read(client, "orders")
+        monkeypatch.undo()
+        async with await client.consumer("orders", "billing") as again:
+            assert await memory.receive(again, 3) == [b"1", b"2", b"3"]
 
 
 @pytest.mark.parametrize("commits", [True, False])
 @pytest.mark.metadata_family("it splits or merges topics, and a sealed one takes no markers")
-def test_a_child_that_holds_nothing_but_an_open_transaction(stores: Stores, commits: bool) -> None:
+async def test_a_child_that_holds_nothing_but_an_open_transaction(stores: Stores, commits: bool) -> None:
     """Opened anew before anything ended, it shows nothing that is undecided; then it follows the outcome."""
-
-    async def work() -> None:
+    async with stores.open() as client:
+        await client.create_topic("orders")
+        producer = await client.producer("orders")
+        await client.split("orders", 0)
+        txn = client.transaction(outlives_client=True)
+        await txn.begin()
+        for number in range(8):
+            await producer.send(b"%d" % number, key=b"key %d" % number, txn=txn)
+    for _ in range(2):
         async with stores.open() as client:
-            await client.create_topic("orders")
-            producer = await client.producer("orders")
-            await client.split("orders", 0)
-            txn = client.transaction(outlives_client=True)
-            await txn.begin()
-            for number in range(8):
-                await producer.send(b"%d" % number, key=b"key %d" % number, txn=txn)
-        for _ in range(2):
-            async with stores.open() as client:
-                assert await stores.read(client, "orders") == []
-                shown = await stores.read(client, "orders", isolation=Isolation.READ_UNCOMMITTED)
-                assert len(shown) == 8
-                await client.subscribe("orders", "billing", start="earliest")
-                assert (await client.lag("orders", "billing")).messages == 0
-        async with stores.open() as client:
-            await (client.commit(txn.id) if commits else client.abort(txn.id))
-        async with stores.open() as client:
-            found = await stores.read(client, "orders")
-            assert sorted(found) == ([b"%d" % number for number in range(8)] if commits else [])
-
-    stores.run(work())
+            assert await stores.read(client, "orders") == []
+            shown = await stores.read(client, "orders", isolation=Isolation.READ_UNCOMMITTED)
+            assert len(shown) == 8
+            await client.subscribe("orders", "billing", start="earliest")
+            assert (await client.lag("orders", "billing")).messages == 0
+    async with stores.open() as client:
+        await (client.commit(txn.id) if commits else client.abort(txn.id))
+    async with stores.open() as client:
+        found = await stores.read(client, "orders")
+        assert sorted(found) == ([b"%d" % number for number in range(8)] if commits else [])
 
 
 def test_finished_transactions_cost_nothing(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,28 +313,24 @@ def test_finished_transactions_cost_nothing(memory: Stores, monkeypatch: pytest.
     memory.run(work())
 
 
-def test_committed_acknowledgments_that_nobody_settled(stores: Stores) -> None:
+async def test_committed_acknowledgments_that_nobody_settled(stores: Stores) -> None:
     """The process that committed died before they took effect: whoever opens the subscription applies them."""
-
-    async def work() -> None:
-        alone: dict[str, dict[str, object]] = {"transactions": {"sweep": False}}
-        async with stores.open(**alone) as client:
-            await client.create_topic("orders")
-            producer = await client.producer("orders")
-            consumer = await client.consumer("orders", "billing", start="earliest")
-            await producer.send_many([b"1", b"2", b"3"])
-            await producer.send_many([b"4", b"5"])
-            received = [await consumer.receive(timeout_ms=60_000) for _ in range(5)]
-            txn = client.transaction()
-            await txn.begin()
-            await consumer.ack(received[0], received[2], received[3], received[4], txn=txn)
-            await consumer.close()
-            coordinator = await client.host.coordinator()
-            # The decision and nothing else: ``txn.commit`` would begin to settle.
-            await coordinator.end(End(txn.id, Action.COMMIT, branches=frozenset({0}), operator=True))
-        async with stores.open(**alone) as client:
-            assert await client.outcome(txn.id) is State.COMMITTED
-            assert await stores.receive(await client.consumer("orders", "billing"), 1) == [b"2"]
-            assert (await client.lag("orders", "billing")).messages == 1
-
-    stores.run(work())
+    alone: dict[str, dict[str, object]] = {"transactions": {"sweep": False}}
+    async with stores.open(**alone) as client:
+        await client.create_topic("orders")
+        producer = await client.producer("orders")
+        consumer = await client.consumer("orders", "billing", start="earliest")
+        await producer.send_many([b"1", b"2", b"3"])
+        await producer.send_many([b"4", b"5"])
+        received = [await consumer.receive(timeout_ms=60_000) for _ in range(5)]
+        txn = client.transaction()
+        await txn.begin()
+        await consumer.ack(received[0], received[2], received[3], received[4], txn=txn)
+        await consumer.close()
+        coordinator = await client.host.coordinator()
+        # The decision and nothing else: ``txn.commit`` would begin to settle.
+        await coordinator.end(End(txn.id, Action.COMMIT, branches=frozenset({0}), operator=True))
+    async with stores.open(**alone) as client:
+        assert await client.outcome(txn.id) is State.COMMITTED
+        assert await stores.receive(await client.consumer("orders", "billing"), 1) == [b"2"]
+        assert (await client.lag("orders", "billing")).messages == 1

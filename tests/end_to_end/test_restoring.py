@@ -64,7 +64,7 @@ async def collected(client: Client, pair: Pair) -> None:
         await coordinator.collect(pair.clock.now_ms())
 
 
-def test_an_older_metadata_store(pair: Pair) -> None:
+async def test_an_older_metadata_store(pair: Pair) -> None:
     """
     What was committed before the backup stays, forgotten or not; what was open then, or began later, is aborted.
 
@@ -96,24 +96,21 @@ def test_an_older_metadata_store(pair: Pair) -> None:
         await collected(client, pair)
         assert await read(client) == [b"committed and forgotten", b"committed", b"plain", b"new"]
 
-    async def work() -> None:
-        taken_ms = await pair.play(before)
-        pair.put_back("metadata")
-        with pytest.raises(InvalidInput, match="time at which the backup"):
-            await pair.restore(RestoreRequest(Restored.METADATA))
-        planned = await pair.restore(RestoreRequest(Restored.METADATA, taken_ms, dry_run=True))
-        assert planned.counts.transactions_aborted == 1
-        assert planned.counts.branches_aborted >= 1
-        done = await pair.restore(RestoreRequest(Restored.METADATA, taken_ms))
-        assert done.metadata_identity == done.ledger_identity == planned.metadata_identity
-        assert done.identity != done.metadata_identity
-        await pair.play(after)
-
-    pair.run(work())
+    taken_ms = await pair.play(before)
+    pair.put_back("metadata")
+    with pytest.raises(InvalidInput, match="time at which the backup"):
+        await pair.restore(RestoreRequest(Restored.METADATA))
+    planned = await pair.restore(RestoreRequest(Restored.METADATA, taken_ms, dry_run=True))
+    assert planned.counts.transactions_aborted == 1
+    assert planned.counts.branches_aborted >= 1
+    done = await pair.restore(RestoreRequest(Restored.METADATA, taken_ms))
+    assert done.metadata_identity == done.ledger_identity == planned.metadata_identity
+    assert done.identity != done.metadata_identity
+    await pair.play(after)
 
 
 @pytest.mark.parametrize("blocks", [0, 1])
-def test_the_other_store_is_named(pair: Pair, blocks: int) -> None:
+async def test_the_other_store_is_named(pair: Pair, blocks: int) -> None:
     """An older metadata store is not taken for a newer one: what it does not know of as aborted would be shown."""
 
     async def before(client: Client) -> Any:
@@ -129,19 +126,16 @@ def test_the_other_store_is_named(pair: Pair, blocks: int) -> None:
     async def after(client: Client) -> None:
         assert await read(client) == [b"committed"]
 
-    async def work() -> None:
-        taken_ms = await pair.play(before)
-        pair.put_back("metadata")
-        for dry_run in (True, False):
-            with pytest.raises(InvalidInput, match="the metadata store is the older one"):
-                await pair.restore(RestoreRequest(Restored.LEDGER, dry_run=dry_run))
-        await pair.restore(RestoreRequest(Restored.METADATA, taken_ms))
-        await pair.play(after)
-
-    pair.run(work())
+    taken_ms = await pair.play(before)
+    pair.put_back("metadata")
+    for dry_run in (True, False):
+        with pytest.raises(InvalidInput, match="the metadata store is the older one"):
+            await pair.restore(RestoreRequest(Restored.LEDGER, dry_run=dry_run))
+    await pair.restore(RestoreRequest(Restored.METADATA, taken_ms))
+    await pair.play(after)
 
 
-def test_an_older_ledger_store(pair: Pair) -> None:
+async def test_an_older_ledger_store(pair: Pair) -> None:
     """Cursors, abort records and intents end where the ledger ends, and what comes there next is delivered."""
 
     async def before(client: Client) -> Any:
@@ -172,26 +166,23 @@ def test_an_older_ledger_store(pair: Pair) -> None:
             received = {(await consumer.receive(timeout_ms=60_000)).value for _ in range(2)}
             assert received == {b"first", b"second"}
 
-    async def work() -> None:
-        txn = await pair.play(before)
-        pair.put_back("ledger")
-        planned = await pair.restore(RestoreRequest(Restored.LEDGER, dry_run=True))
-        assert planned.counts.cursors_moved >= 1
-        assert planned.counts.segments_made == 2
-        done = await pair.restore(RestoreRequest(Restored.LEDGER))
-        assert done.counts.cursors_moved >= planned.counts.cursors_moved
-        assert done.counts.intents_dropped >= 1
-        await pair.play(after)
+    txn = await pair.play(before)
+    pair.put_back("ledger")
+    planned = await pair.restore(RestoreRequest(Restored.LEDGER, dry_run=True))
+    assert planned.counts.cursors_moved >= 1
+    assert planned.counts.segments_made == 2
+    done = await pair.restore(RestoreRequest(Restored.LEDGER))
+    assert done.counts.cursors_moved >= planned.counts.cursors_moved
+    assert done.counts.intents_dropped >= 1
+    await pair.play(after)
 
-        async def outcome(client: Client) -> State:
-            return await client.outcome(txn.id)
+    async def outcome(client: Client) -> State:
+        return await client.outcome(txn.id)
 
-        assert await pair.play(outcome) is State.ABORTED
-
-    pair.run(work())
+    assert await pair.play(outcome) is State.ABORTED
 
 
-def test_acknowledgments_of_what_is_lost_have_no_effect(pair: Pair) -> None:
+async def test_acknowledgments_of_what_is_lost_have_no_effect(pair: Pair) -> None:
     """Also one that was committed and had not reached its cursor: its position comes again, with another message."""
 
     async def before(client: Client) -> None:
@@ -212,16 +203,13 @@ def test_acknowledgments_of_what_is_lost_have_no_effect(pair: Pair) -> None:
             await sent(client, b"new")
             return [(await consumer.receive(timeout_ms=60_000)).value]
 
-    async def work() -> None:
-        await pair.play(before)
-        pair.put_back("ledger")
-        await pair.restore(RestoreRequest(Restored.LEDGER))
-        assert await pair.play(after) == [b"new"]
-
-    pair.run(work())
+    await pair.play(before)
+    pair.put_back("ledger")
+    await pair.restore(RestoreRequest(Restored.LEDGER))
+    assert await pair.play(after) == [b"new"]
 
 
-def test_presumed_deaths_of_what_is_lost_have_no_effect(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_presumed_deaths_of_what_is_lost_have_no_effect(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if the record says nothing else: the message that comes next at the same position is delivered first."""
     rule = DeadLetter(redeliveries_max=1)
 
@@ -258,18 +246,15 @@ def test_presumed_deaths_of_what_is_lost_have_no_effect(pair: Pair, monkeypatch:
             message = await consumer.receive(timeout_ms=60_000)
             return message.value, message.redelivery_count
 
-    async def work() -> None:
-        for scene in (before, die, die, leave):
-            await pair.play(scene)
-        pair.put_back("ledger")
-        done = await pair.restore(RestoreRequest(Restored.LEDGER))
-        assert done.counts.cursors_moved == 1
-        assert await pair.play(after) == (b"new", 0)
-
-    pair.run(work())
+    for scene in (before, die, die, leave):
+        await pair.play(scene)
+    pair.put_back("ledger")
+    done = await pair.restore(RestoreRequest(Restored.LEDGER))
+    assert done.counts.cursors_moved == 1
+    assert await pair.play(after) == (b"new", 0)
 
 
-def test_stores_that_never_belonged_together(pair: Pair) -> None:
+async def test_stores_that_never_belonged_together(pair: Pair) -> None:
     """Refused, unless forced; then whatever was written in a transaction is aborted, and the rest is there."""
 
     async def filled(client: Client) -> None:
@@ -277,21 +262,18 @@ def test_stores_that_never_belonged_together(pair: Pair) -> None:
         await sent(client, b"of nobody knows which transaction")
         await (await client.producer("orders")).send(b"plain")
 
-    async def work() -> None:
-        other = f"sqlite:///{pair.directory}/other.db"
-        await pair.play(filled)
-        await pair.play(filled, metadata=other, ledger=f"sqlite:///{pair.directory}/others-ledger.db")
-        request = RestoreRequest(Restored.LEDGER)
-        with pytest.raises(StoreMismatch, match="created together"):
-            await pair.restore(request, metadata=other)
-        await pair.restore(RestoreRequest(Restored.LEDGER, forced=True), metadata=other)
-        assert await pair.play(read, metadata=other) == [b"plain"]
-        await pair.refused()
-
-    pair.run(work())
+    other = f"sqlite:///{pair.directory}/other.db"
+    await pair.play(filled)
+    await pair.play(filled, metadata=other, ledger=f"sqlite:///{pair.directory}/others-ledger.db")
+    request = RestoreRequest(Restored.LEDGER)
+    with pytest.raises(StoreMismatch, match="created together"):
+        await pair.restore(request, metadata=other)
+    await pair.restore(RestoreRequest(Restored.LEDGER, forced=True), metadata=other)
+    assert await pair.play(read, metadata=other) == [b"plain"]
+    await pair.refused()
 
 
-def test_opening_is_refused_until_an_interrupted_restore_is_repeated(
+async def test_opening_is_refused_until_an_interrupted_restore_is_repeated(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever it stops: what it had begun is finished by repeating it, under the identity that it had chosen."""
@@ -307,61 +289,54 @@ def test_opening_is_refused_until_an_interrupted_restore_is_repeated(
             await sent(client, b"lost %d" % number)
         return taken_ms
 
-    async def work() -> None:
-        taken_ms = await pair.play(before)
-        pair.put_back("metadata")
-        request = RestoreRequest(Restored.METADATA, taken_ms)
-        steps = 0
-        real = Reconciliation._write
+    taken_ms = await pair.play(before)
+    pair.put_back("metadata")
+    request = RestoreRequest(Restored.METADATA, taken_ms)
+    steps = 0
+    real = Reconciliation._write
 
-        async def stop_at(self: Any, change: Any) -> None:
-            nonlocal steps
-            steps -= 1
-            if not steps:
-                raise Stopped
-            await real(self, change)
+    async def stop_at(self: Any, change: Any) -> None:
+        nonlocal steps
+        steps -= 1
+        if not steps:
+            raise Stopped
+        await real(self, change)
 
-        monkeypatch.setattr(Reconciliation, "_write", stop_at)
-        for at in range(1, 100):
-            steps = at
-            try:
-                done = await pair.restore(request)
-            except Stopped:
-                await pair.refused()
-            else:
-                break
-        assert at > 3
-        assert done.ledger_identity == done.identity
-        assert await pair.play(read) == [b"kept"]
-
-    pair.run(work())
+    monkeypatch.setattr(Reconciliation, "_write", stop_at)
+    for at in range(1, 100):
+        steps = at
+        try:
+            done = await pair.restore(request)
+        except Stopped:
+            await pair.refused()
+        else:
+            break
+    assert at > 3
+    assert done.ledger_identity == done.identity
+    assert await pair.play(read) == [b"kept"]
 
 
-def test_nobody_else_may_change_what_is_restored(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_else_may_change_what_is_restored(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that goes on working on the stores is noticed, and the command can be repeated."""
+    await pair.play(lambda client: client.create_topic("orders"))
+    await pair.play(lambda client: sent(client, b"one"))
+    real = Reconciliation._write
 
-    async def work() -> None:
-        await pair.play(lambda client: client.create_topic("orders"))
-        await pair.play(lambda client: sent(client, b"one"))
-        real = Reconciliation._write
+    async def lost(self: Any, change: Any) -> None:
+        async def loses() -> None:
+            raise VersionMismatch(Key("/ids"), 1)
 
-        async def lost(self: Any, change: Any) -> None:
-            async def loses() -> None:
-                raise VersionMismatch(Key("/ids"), 1)
+        await real(self, loses)
 
-            await real(self, loses)
-
-        monkeypatch.setattr(Reconciliation, "_write", lost)
-        with pytest.raises(Unavailable, match="another process"):
-            await pair.restore(RestoreRequest(Restored.LEDGER))
-        monkeypatch.undo()
+    monkeypatch.setattr(Reconciliation, "_write", lost)
+    with pytest.raises(Unavailable, match="another process"):
         await pair.restore(RestoreRequest(Restored.LEDGER))
-        assert await pair.play(read) == [b"one"]
+    monkeypatch.undo()
+    await pair.restore(RestoreRequest(Restored.LEDGER))
+    assert await pair.play(read) == [b"one"]
 
-    pair.run(work())
 
-
-def test_what_was_trimmed_and_returns_is_not_taken_for_committed(pair: Pair) -> None:
+async def test_what_was_trimmed_and_returns_is_not_taken_for_committed(pair: Pair) -> None:
     """Its abort records were collected with it, so an older ledger store shows nothing of it, aborted or not."""
 
     async def before(client: Client) -> None:
@@ -383,21 +358,18 @@ def test_what_was_trimmed_and_returns_is_not_taken_for_committed(pair: Pair) -> 
         await segment.buffer.trim(below)
         assert not await abort_records(client)
 
-    async def work() -> None:
-        await pair.play(before)
-        pair.put_back("ledger")
-        await pair.restore(RestoreRequest(Restored.LEDGER))
-        assert await pair.play(read) == [b"plain", b"kept"]
-        await pair.play(lambda client: sent(client, b"new"))
-        assert await pair.play(read) == [b"plain", b"kept", b"new"]
-        await pair.play(lambda client: collected(client, pair))
-        await pair.restore(RestoreRequest(Restored.LEDGER))
-        assert await pair.play(read) == [b"plain", b"kept", b"new"]
-
-    pair.run(work())
+    await pair.play(before)
+    pair.put_back("ledger")
+    await pair.restore(RestoreRequest(Restored.LEDGER))
+    assert await pair.play(read) == [b"plain", b"kept"]
+    await pair.play(lambda client: sent(client, b"new"))
+    assert await pair.play(read) == [b"plain", b"kept", b"new"]
+    await pair.play(lambda client: collected(client, pair))
+    await pair.restore(RestoreRequest(Restored.LEDGER))
+    assert await pair.play(read) == [b"plain", b"kept", b"new"]
 
 
-def test_a_backup_is_not_gone_back_to_twice(pair: Pair) -> None:
+async def test_a_backup_is_not_gone_back_to_twice(pair: Pair) -> None:
     """
     Repeated when it is done, the command would abort what was committed since and has been forgotten.
 
@@ -415,49 +387,38 @@ def test_a_backup_is_not_gone_back_to_twice(pair: Pair) -> None:
         await sent(client, b"committed and forgotten")
         await collected(client, pair)
 
-    async def work() -> None:
-        taken_ms = await pair.play(before)
-        pair.put_back("metadata")
-        request = RestoreRequest(Restored.METADATA, taken_ms)
-        await pair.restore(request)
-        await pair.play(since)
-        for later in (request, RestoreRequest(Restored.METADATA, taken_ms, dry_run=True)):
-            with pytest.raises(InvalidInput, match="restored after"):
-                await pair.restore(later)
-        assert await pair.play(read) == [b"committed and forgotten"]
-
-    pair.run(work())
+    taken_ms = await pair.play(before)
+    pair.put_back("metadata")
+    request = RestoreRequest(Restored.METADATA, taken_ms)
+    await pair.restore(request)
+    await pair.play(since)
+    for later in (request, RestoreRequest(Restored.METADATA, taken_ms, dry_run=True)):
+        with pytest.raises(InvalidInput, match="restored after"):
+            await pair.restore(later)
+    assert await pair.play(read) == [b"committed and forgotten"]
 
 
-def test_a_time_that_the_metadata_store_contradicts_is_refused(pair: Pair) -> None:
+async def test_a_time_that_the_metadata_store_contradicts_is_refused(pair: Pair) -> None:
     """It knows of a transaction that ended long after the backup is said to have been taken."""
-
-    async def work() -> None:
-        start_ms = pair.clock.now_ms()
-        await pair.play(lambda client: client.create_topic("orders"))
-        await pair.clock.advance(RETENTION_MS)
-        await pair.play(lambda client: sent(client, b"kept"))
-        with pytest.raises(InvalidInput, match="ended after"):
-            await pair.restore(RestoreRequest(Restored.METADATA, start_ms))
-        assert await pair.play(read) == [b"kept"]
-
-    pair.run(work())
+    start_ms = pair.clock.now_ms()
+    await pair.play(lambda client: client.create_topic("orders"))
+    await pair.clock.advance(RETENTION_MS)
+    await pair.play(lambda client: sent(client, b"kept"))
+    with pytest.raises(InvalidInput, match="ended after"):
+        await pair.restore(RestoreRequest(Restored.METADATA, start_ms))
+    assert await pair.play(read) == [b"kept"]
 
 
-def test_two_that_belong_together_are_not_forced(pair: Pair) -> None:
+async def test_two_that_belong_together_are_not_forced(pair: Pair) -> None:
     """It would abort whatever was sent in a transaction, for nothing."""
-
-    async def work() -> None:
-        await pair.play(lambda client: client.create_topic("orders"))
-        await pair.play(lambda client: sent(client, b"kept"))
-        with pytest.raises(InvalidInput, match="created together"):
-            await pair.restore(RestoreRequest(Restored.LEDGER, forced=True))
-        assert await pair.play(read) == [b"kept"]
-
-    pair.run(work())
+    await pair.play(lambda client: client.create_topic("orders"))
+    await pair.play(lambda client: sent(client, b"kept"))
+    with pytest.raises(InvalidInput, match="created together"):
+        await pair.restore(RestoreRequest(Restored.LEDGER, forced=True))
+    assert await pair.play(read) == [b"kept"]
 
 
-def test_an_interrupted_restore_is_repeated_as_it_was(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_interrupted_restore_is_repeated_as_it_was(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it was to abort must not be finished by one that takes it for committed."""
 
     class Stopped(Exception):
@@ -470,40 +431,33 @@ def test_an_interrupted_restore_is_repeated_as_it_was(pair: Pair, monkeypatch: p
         await client.create_topic("orders")
         await sent(client, b"of nobody knows which transaction")
 
-    async def work() -> None:
-        other = f"sqlite:///{pair.directory}/other.db"
-        await pair.play(filled)
-        await pair.play(filled, metadata=other, ledger=f"sqlite:///{pair.directory}/others-ledger.db")
-        monkeypatch.setattr(Reconciliation, "_write", stop)
-        with pytest.raises(Stopped):
-            await pair.restore(RestoreRequest(Restored.LEDGER, forced=True), metadata=other)
-        monkeypatch.undo()
-        for request in (RestoreRequest(Restored.LEDGER), RestoreRequest(Restored.METADATA, 1, forced=True)):
-            with pytest.raises(InvalidInput, match="ledger store was the older one, forced"):
-                await pair.restore(request, metadata=other)
+    other = f"sqlite:///{pair.directory}/other.db"
+    await pair.play(filled)
+    await pair.play(filled, metadata=other, ledger=f"sqlite:///{pair.directory}/others-ledger.db")
+    monkeypatch.setattr(Reconciliation, "_write", stop)
+    with pytest.raises(Stopped):
         await pair.restore(RestoreRequest(Restored.LEDGER, forced=True), metadata=other)
-        assert await pair.play(read, metadata=other) == []
+    monkeypatch.undo()
+    for request in (RestoreRequest(Restored.LEDGER), RestoreRequest(Restored.METADATA, 1, forced=True)):
+        with pytest.raises(InvalidInput, match="ledger store was the older one, forced"):
+            await pair.restore(request, metadata=other)
+    await pair.restore(RestoreRequest(Restored.LEDGER, forced=True), metadata=other)
+    assert await pair.play(read, metadata=other) == []
 
-    pair.run(work())
 
-
-def test_nobody_restores_what_somebody_has_open(pair: Pair) -> None:
+async def test_nobody_restores_what_somebody_has_open(pair: Pair) -> None:
     """What a process commits while its entries are judged would be confirmed and aborted; nor do two at once."""
+    await pair.play(lambda client: client.create_topic("orders"))
+    request = RestoreRequest(Restored.LEDGER)
 
-    async def work() -> None:
-        await pair.play(lambda client: client.create_topic("orders"))
-        request = RestoreRequest(Restored.LEDGER)
+    async def beside(client: Client) -> None:
+        await sent(client, b"kept")
+        with pytest.raises(Unavailable, match="stop it"):
+            await pair.restore_now(request)
+        await sent(client, b"kept too")
 
-        async def beside(client: Client) -> None:
-            await sent(client, b"kept")
-            with pytest.raises(Unavailable, match="stop it"):
-                await pair.restore_now(request)
-            await sent(client, b"kept too")
-
-        await pair.play(beside)
-        done = await asyncio.gather(*(pair.restore_now(request) for _ in range(2)), return_exceptions=True)
-        assert sum(isinstance(one, RestoreReport) for one in done) == 1
-        assert sum(isinstance(one, Unavailable) for one in done) == 1
-        assert await pair.play(read) == [b"kept", b"kept too"]
-
-    pair.run(work())
+    await pair.play(beside)
+    done = await asyncio.gather(*(pair.restore_now(request) for _ in range(2)), return_exceptions=True)
+    assert sum(isinstance(one, RestoreReport) for one in done) == 1
+    assert sum(isinstance(one, Unavailable) for one in done) == 1
+    assert await pair.play(read) == [b"kept", b"kept too"]

@@ -72,7 +72,7 @@ async def left(client: Client) -> list[bytes]:
     return found[:-1]
 
 
-def test_an_older_metadata_store(pair: Pair) -> None:
+async def test_an_older_metadata_store(pair: Pair) -> None:
     """
     Every outcome stays, also one from after the backup, and nothing is recorded about any; what was open is aborted,
     what was acknowledged since is delivered again, and no transaction begins with an id that was used.
@@ -107,19 +107,16 @@ def test_an_older_metadata_store(pair: Pair) -> None:
         assert (await sent(client, b"new")).id.number > 1_000_000
         assert await read(client) == [b"first", *later, END, b"new"]
 
-    async def work() -> None:
-        taken_ms, open_now = await pair.play(before)
-        pair.put_back("metadata")
-        planned = await pair.restore(RestoreRequest(Restored.METADATA, taken_ms, dry_run=True))
-        done = await pair.restore(RestoreRequest(Restored.METADATA, taken_ms))
-        assert (planned.counts.transactions_aborted, planned.counts.branches_aborted) == (1, 0)
-        assert (done.counts.transactions_aborted, done.counts.branches_aborted) == (1, 0)
-        await pair.play(lambda client: after(client, open_now))
-
-    pair.run(work())
+    taken_ms, open_now = await pair.play(before)
+    pair.put_back("metadata")
+    planned = await pair.restore(RestoreRequest(Restored.METADATA, taken_ms, dry_run=True))
+    done = await pair.restore(RestoreRequest(Restored.METADATA, taken_ms))
+    assert (planned.counts.transactions_aborted, planned.counts.branches_aborted) == (1, 0)
+    assert (done.counts.transactions_aborted, done.counts.branches_aborted) == (1, 0)
+    await pair.play(lambda client: after(client, open_now))
 
 
-def test_ids_of_a_coordinator_that_only_the_ledgers_know(pair: Pair) -> None:
+async def test_ids_of_a_coordinator_that_only_the_ledgers_know(pair: Pair) -> None:
     """A backup from before the family was used knows nothing of its ids; a transaction that wrote nowhere had one."""
 
     async def before(client: Client) -> tuple[int, set[Any]]:
@@ -141,17 +138,14 @@ def test_ids_of_a_coordinator_that_only_the_ledgers_know(pair: Pair) -> None:
             assert txn.id not in used
             await txn.abort()
 
-    async def work() -> None:
-        taken_ms, used = await pair.play(before)
-        pair.put_back("metadata")
-        await pair.restore(RestoreRequest(Restored.METADATA, taken_ms))
-        for _ in range(3):
-            await pair.play(lambda client: after(client, used))
-
-    pair.run(work())
+    taken_ms, used = await pair.play(before)
+    pair.put_back("metadata")
+    await pair.restore(RestoreRequest(Restored.METADATA, taken_ms))
+    for _ in range(3):
+        await pair.play(lambda client: after(client, used))
 
 
-def test_an_older_ledger_store(pair: Pair) -> None:
+async def test_an_older_ledger_store(pair: Pair) -> None:
     """
     What was open at the backup is aborted, whatever became of it; cursors end where the ledger ends, and what comes
     there next is delivered.
@@ -179,20 +173,17 @@ def test_an_older_ledger_store(pair: Pair) -> None:
         assert await read(client) == [b"kept", b"new 1", b"new 2"]
         assert await left(client) == [b"new 1", b"new 2"]
 
-    async def work() -> None:
-        torn = await pair.play(before)
-        pair.put_back("ledger")
-        planned = await pair.restore(RestoreRequest(Restored.LEDGER, dry_run=True))
-        done = await pair.restore(RestoreRequest(Restored.LEDGER))
-        for report in (planned, done):
-            assert (report.counts.transactions_aborted, report.counts.cursors_moved) == (1, 1)
-        await pair.play(lambda client: after(client, torn))
-
-    pair.run(work())
+    torn = await pair.play(before)
+    pair.put_back("ledger")
+    planned = await pair.restore(RestoreRequest(Restored.LEDGER, dry_run=True))
+    done = await pair.restore(RestoreRequest(Restored.LEDGER))
+    for report in (planned, done):
+        assert (report.counts.transactions_aborted, report.counts.cursors_moved) == (1, 1)
+    await pair.play(lambda client: after(client, torn))
 
 
 @pytest.mark.parametrize("older", ["metadata", "ledger"])
-def test_a_large_transaction(pair: Pair, older: str) -> None:
+async def test_a_large_transaction(pair: Pair, older: str) -> None:
     """
     Its messages stand or go as those of any other, also where they have a ledger of their own; what was aborted leaves
     none.
@@ -225,34 +216,25 @@ def test_a_large_transaction(pair: Pair, older: str) -> None:
         await (await send_large(client, b"new")).commit()
         assert await read(client) == kept + [b"new"] * 3
 
-    async def work() -> None:
-        taken_ms, torn = await pair.play(before)
-        pair.put_back(older)
-        request = (
-            RestoreRequest(Restored.METADATA, taken_ms) if older == "metadata" else RestoreRequest(Restored.LEDGER)
-        )
-        await pair.restore(request)
-        await pair.play(lambda client: after(client, torn))
-
-    pair.run(work())
+    taken_ms, torn = await pair.play(before)
+    pair.put_back(older)
+    request = RestoreRequest(Restored.METADATA, taken_ms) if older == "metadata" else RestoreRequest(Restored.LEDGER)
+    await pair.restore(request)
+    await pair.play(lambda client: after(client, torn))
 
 
-def test_a_participant_that_takes_no_outcome(pair: Pair) -> None:
+async def test_a_participant_that_takes_no_outcome(pair: Pair) -> None:
     """A transaction that wrote to a sealed segment is decided like any other, and the restore goes on."""
-
-    async def work() -> None:
-        pair.sections["transactions"] = {"sweep": False, "end_timeout_ms": 1}
-        async with txnframework.open(pair.config(), registry=pair.registry) as client:
-            await client.create_topic("topic://public/default/orders")
-            txn = client.transaction(outlives_client=True)
-            await txn.begin()
-            await (await client.producer("topic://public/default/orders")).send(b"inside", txn=txn)
-            await client.split("topic://public/default/orders", 0)
-            pair.back_up("ledger")
-        pair.put_back("ledger")
-        report = await restore(load_config(pair.config()), RestoreRequest(Restored.LEDGER), pair.registry)
-        assert report.counts.transactions_aborted == 1
-        async with txnframework.open(pair.config(), registry=pair.registry) as client:
-            assert await client.outcome(txn.id) is State.ABORTED
-
-    pair.run(work())
+    pair.sections["transactions"] = {"sweep": False, "end_timeout_ms": 1}
+    async with txnframework.open(pair.config(), registry=pair.registry) as client:
+        await client.create_topic("topic://public/default/orders")
+        txn = client.transaction(outlives_client=True)
+        await txn.begin()
+        await (await client.producer("topic://public/default/orders")).send(b"inside", txn=txn)
+        await client.split("topic://public/default/orders", 0)
+        pair.back_up("ledger")
+    pair.put_back("ledger")
+    report = await restore(load_config(pair.config()), RestoreRequest(Restored.LEDGER), pair.registry)
+    assert report.counts.transactions_aborted == 1
+    async with txnframework.open(pair.config(), registry=pair.registry) as client:
+        assert await client.outcome(txn.id) is State.ABORTED

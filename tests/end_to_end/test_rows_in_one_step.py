@@ -57,39 +57,31 @@ async def transact(shop: Shop, consumer: txnframework.Consumer, connection: Any,
     )
 
 
-def test_one_commit_decides_everything(tables: Tables, calls: Connection) -> None:
+async def test_one_commit_decides_everything(tables: Tables, calls: Connection) -> None:
     """One step has everything, and the connection is free after it; a second one follows on the same connection."""
-
-    async def work() -> None:
-        async with Shop.open(tables, b"a", b"b") as shop, await shop.consumer() as consumer:
-            async with tables.connection() as connection:
-                for made in (1, 2):
-                    message = await consumer.receive(timeout_ms=SOON_MS)
-                    del calls.names[:]
-                    (sent,) = await transact(shop, consumer, connection, message)
-                    assert calls.names.count(STEP) == 1
-                    assert not {"append", FIRST_APPEND} & {*calls.names}
-                    assert await shop.client.last_message("invoices") == sent
-                    assert await shop.counts() == (made, made, 2 - made)
-                    assert not await tables.of(connection).is_open()
-            assert await shop.sent() == [b"a", b"b"]
-
-    tables.stores.run(work())
-
-
-def test_operations_without_rows(tables: Tables) -> None:
-    """A connection without an open transaction may be given, and no row need be written."""
-
-    async def work() -> None:
-        async with Shop.open(tables, b"a") as shop, await shop.consumer() as consumer:
-            message = await consumer.receive(timeout_ms=SOON_MS)
-            async with tables.connection() as connection:
-                await shop.client.transact(consumer.acknowledging(message), commit_with=connection)
+    async with Shop.open(tables, b"a", b"b") as shop, await shop.consumer() as consumer:
+        async with tables.connection() as connection:
+            for made in (1, 2):
+                message = await consumer.receive(timeout_ms=SOON_MS)
+                del calls.names[:]
+                (sent,) = await transact(shop, consumer, connection, message)
+                assert calls.names.count(STEP) == 1
+                assert not {"append", FIRST_APPEND} & {*calls.names}
+                assert await shop.client.last_message("invoices") == sent
+                assert await shop.counts() == (made, made, 2 - made)
                 assert not await tables.of(connection).is_open()
-                await shop.client.transact(shop.invoices.outgoing(b"a"), commit_with=connection)
-            assert await shop.counts() == (0, 1, 0)
+        assert await shop.sent() == [b"a", b"b"]
 
-    tables.stores.run(work())
+
+async def test_operations_without_rows(tables: Tables) -> None:
+    """A connection without an open transaction may be given, and no row need be written."""
+    async with Shop.open(tables, b"a") as shop, await shop.consumer() as consumer:
+        message = await consumer.receive(timeout_ms=SOON_MS)
+        async with tables.connection() as connection:
+            await shop.client.transact(consumer.acknowledging(message), commit_with=connection)
+            assert not await tables.of(connection).is_open()
+            await shop.client.transact(shop.invoices.outgoing(b"a"), commit_with=connection)
+        assert await shop.counts() == (0, 1, 0)
 
 
 async def _split(_: Shop, elsewhere: txnframework.Client) -> None:
@@ -101,26 +93,22 @@ async def _seek(_: Shop, elsewhere: txnframework.Client) -> None:
 
 
 @pytest.mark.parametrize("meanwhile", [_split, _seek], ids=["split", "seek"])
-def test_a_refused_step(tables: Tables, calls: Connection, meanwhile: Meanwhile) -> None:
+async def test_a_refused_step(tables: Tables, calls: Connection, meanwhile: Meanwhile) -> None:
     """A step that the stores refuse takes the rows back, frees the connection, and can be done again at once."""
-
-    async def work() -> None:
-        async with Shop.open(tables, b"a") as shop, tables.stores.open() as elsewhere:
-            consumer = await shop.consumer("shared")
-            message = await consumer.receive(timeout_ms=SOON_MS)
-            async with tables.connection() as connection:
-                calls.once_before_the_step(lambda: meanwhile(shop, elsewhere))
-                with pytest.raises(TransactionConflict, match="do the work again, with its rows"):
-                    await transact(shop, consumer, connection, message)
-                calls.restore()
-                assert not await tables.of(connection).is_open()
-                assert await shop.counts() == NOTHING
-                message = await _received_again(consumer, message)
+    async with Shop.open(tables, b"a") as shop, tables.stores.open() as elsewhere:
+        consumer = await shop.consumer("shared")
+        message = await consumer.receive(timeout_ms=SOON_MS)
+        async with tables.connection() as connection:
+            calls.once_before_the_step(lambda: meanwhile(shop, elsewhere))
+            with pytest.raises(TransactionConflict, match="do the work again, with its rows"):
                 await transact(shop, consumer, connection, message)
-            assert await shop.counts() == EVERYTHING
-            await consumer.close()
-
-    tables.stores.run(work())
+            calls.restore()
+            assert not await tables.of(connection).is_open()
+            assert await shop.counts() == NOTHING
+            message = await _received_again(consumer, message)
+            await transact(shop, consumer, connection, message)
+        assert await shop.counts() == EVERYTHING
+        await consumer.close()
 
 
 async def _received_again(consumer: txnframework.Consumer, message: Any) -> Any:
@@ -137,213 +125,175 @@ async def _roll_back(connection: Any) -> None:
 
 
 @pytest.mark.parametrize("applied", [True, False], ids=["applied", "dropped"])
-def test_a_lost_commit(tables: Tables, applied: bool) -> None:
+async def test_a_lost_commit(tables: Tables, applied: bool) -> None:
     """After a lost reply the call knows the outcome, and never sends the messages without the rows."""
-
-    async def work() -> None:
-        async with Shop.open(tables, b"a") as shop, await shop.consumer() as consumer:
-            message = await consumer.receive(timeout_ms=SOON_MS)
-            async with tables.connection() as connection:
-                await tables.insert(connection, "before")
-                await tables.of(connection).lose_commit(applied)
-                call = shop.client.transact(
-                    shop.invoices.outgoing(b"a"), consumer.acknowledging(message), commit_with=connection
-                )
-                if applied:
-                    assert await call == (await shop.client.last_message("invoices"),)
-                else:
-                    with pytest.raises(TransactionConflict, match="the reply to its COMMIT was lost"):
-                        await call
-            assert await shop.counts() == (EVERYTHING if applied else NOTHING)
-            if not applied:
-                message = await _received_again(consumer, message)
-                async with tables.connection() as connection:
-                    await transact(shop, consumer, connection, message)
-            assert await shop.counts() == EVERYTHING
-
-    tables.stores.run(work())
-
-
-@pytest.mark.parametrize("applied", [True, False], ids=["applied", "dropped"])
-def test_a_lost_commit_in_a_file(sqlite: Stores, applied: bool) -> None:
-    """The connection still works after the lost reply, and no message is sent on it without the rows."""
-    tables = SqliteTables(sqlite)
-
-    async def work() -> None:
-        async with Shop.open(tables) as shop, tables.connection() as connection:
-            # What is opened here cannot be opened once a row waits for its COMMIT.
-            await shop.client.transact(shop.invoices.outgoing(b"warm"))
-            await shop.client.maintain()
-            await tables.insert(connection, "a")
+    async with Shop.open(tables, b"a") as shop, await shop.consumer() as consumer:
+        message = await consumer.receive(timeout_ms=SOON_MS)
+        async with tables.connection() as connection:
+            await tables.insert(connection, "before")
             await tables.of(connection).lose_commit(applied)
-            call = shop.client.transact(shop.invoices.outgoing(b"a"), commit_with=connection)
+            call = shop.client.transact(
+                shop.invoices.outgoing(b"a"), consumer.acknowledging(message), commit_with=connection
+            )
             if applied:
-                await call
+                assert await call == (await shop.client.last_message("invoices"),)
             else:
                 with pytest.raises(TransactionConflict, match="the reply to its COMMIT was lost"):
                     await call
-            assert not await tables.of(connection).is_open()
-            assert await tables.committed() == ({"a"} if applied else set())
-            assert await shop.sent() == [b"warm", *([b"a"] if applied else [])]
-
-    tables.stores.run(work())
-
-
-def test_a_lost_commit_that_arrives_late(memory: Stores) -> None:
-    """A COMMIT that is still on its way is waited for; then everything counts."""
-
-    async def work() -> None:
-        tables = MemoryTables(memory)
-        async with Shop.open(tables, b"a") as shop, await shop.consumer() as consumer:
-            message = await consumer.receive(timeout_ms=SOON_MS)
+        assert await shop.counts() == (EVERYTHING if applied else NOTHING)
+        if not applied:
+            message = await _received_again(consumer, message)
             async with tables.connection() as connection:
-                connection.lose_commit("late")
-                call = asyncio.ensure_future(transact(shop, consumer, connection, message))
-                for _ in range(100):
-                    await asyncio.sleep(0)
-                assert not call.done()
-                assert await tables.committed() == set()
-                connection.deliver()
-                assert await call == (await shop.client.last_message("invoices"),)
-            assert await shop.counts() == EVERYTHING
-
-    memory.run(work())
-
-
-def test_the_outcome_cannot_be_found_out(tables: Tables, calls: Connection) -> None:
-    """If the header cannot be read after a lost reply, OutcomeUnknown is raised, and the connection is free."""
-
-    async def work() -> None:
-        async with Shop.open(tables, b"a", client=QUICK) as shop, await shop.consumer() as consumer:
-            message = await consumer.receive(timeout_ms=SOON_MS)
-            async with tables.connection() as connection:
-
-                async def cut(_: str) -> None:
-                    calls.is_cut = True
-
-                async def after(name: str) -> None:
-                    if name == STEP:
-                        calls.before = cut
-
-                calls.after = after
-                await tables.of(connection).lose_commit(True)
-                with pytest.raises(OutcomeUnknown):
-                    await transact(shop, consumer, connection, message)
-                calls.restore()
-            assert await shop.counts() == EVERYTHING
-
-    tables.stores.run(work())
-
-
-def test_an_error_of_the_database_at_the_commit(tables: Tables) -> None:
-    """It is raised unchanged, nothing counts, and the message can be handled again."""
-
-    async def work() -> None:
-        async with Shop.open(tables, b"a") as shop, await shop.consumer() as consumer:
-            message = await consumer.receive(timeout_ms=SOON_MS)
-            async with tables.connection() as connection:
-                rows = tables.of(connection)
-                await rows.refuse_commit()
-                with pytest.raises(rows.refusal):
-                    await transact(shop, consumer, connection, message)
-                assert not await rows.is_open()
-                assert await shop.counts() == NOTHING
-                message = await _received_again(consumer, message)
                 await transact(shop, consumer, connection, message)
-            assert await shop.counts() == EVERYTHING
-
-    tables.stores.run(work())
+        assert await shop.counts() == EVERYTHING
 
 
-def test_a_connection_in_use(tables: Tables) -> None:
+@pytest.mark.parametrize("applied", [True, False], ids=["applied", "dropped"])
+async def test_a_lost_commit_in_a_file(sqlite: Stores, applied: bool) -> None:
+    """The connection still works after the lost reply, and no message is sent on it without the rows."""
+    tables = SqliteTables(sqlite)
+
+    async with Shop.open(tables) as shop, tables.connection() as connection:
+        # What is opened here cannot be opened once a row waits for its COMMIT.
+        await shop.client.transact(shop.invoices.outgoing(b"warm"))
+        await shop.client.maintain()
+        await tables.insert(connection, "a")
+        await tables.of(connection).lose_commit(applied)
+        call = shop.client.transact(shop.invoices.outgoing(b"a"), commit_with=connection)
+        if applied:
+            await call
+        else:
+            with pytest.raises(TransactionConflict, match="the reply to its COMMIT was lost"):
+                await call
+        assert not await tables.of(connection).is_open()
+        assert await tables.committed() == ({"a"} if applied else set())
+        assert await shop.sent() == [b"warm", *([b"a"] if applied else [])]
+
+
+async def test_a_lost_commit_that_arrives_late(memory: Stores) -> None:
+    """A COMMIT that is still on its way is waited for; then everything counts."""
+    tables = MemoryTables(memory)
+    async with Shop.open(tables, b"a") as shop, await shop.consumer() as consumer:
+        message = await consumer.receive(timeout_ms=SOON_MS)
+        async with tables.connection() as connection:
+            connection.lose_commit("late")
+            call = asyncio.ensure_future(transact(shop, consumer, connection, message))
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert not call.done()
+            assert await tables.committed() == set()
+            connection.deliver()
+            assert await call == (await shop.client.last_message("invoices"),)
+        assert await shop.counts() == EVERYTHING
+
+
+async def test_the_outcome_cannot_be_found_out(tables: Tables, calls: Connection) -> None:
+    """If the header cannot be read after a lost reply, OutcomeUnknown is raised, and the connection is free."""
+    async with Shop.open(tables, b"a", client=QUICK) as shop, await shop.consumer() as consumer:
+        message = await consumer.receive(timeout_ms=SOON_MS)
+        async with tables.connection() as connection:
+
+            async def cut(_: str) -> None:
+                calls.is_cut = True
+
+            async def after(name: str) -> None:
+                if name == STEP:
+                    calls.before = cut
+
+            calls.after = after
+            await tables.of(connection).lose_commit(True)
+            with pytest.raises(OutcomeUnknown):
+                await transact(shop, consumer, connection, message)
+            calls.restore()
+        assert await shop.counts() == EVERYTHING
+
+
+async def test_an_error_of_the_database_at_the_commit(tables: Tables) -> None:
+    """It is raised unchanged, nothing counts, and the message can be handled again."""
+    async with Shop.open(tables, b"a") as shop, await shop.consumer() as consumer:
+        message = await consumer.receive(timeout_ms=SOON_MS)
+        async with tables.connection() as connection:
+            rows = tables.of(connection)
+            await rows.refuse_commit()
+            with pytest.raises(rows.refusal):
+                await transact(shop, consumer, connection, message)
+            assert not await rows.is_open()
+            assert await shop.counts() == NOTHING
+            message = await _received_again(consumer, message)
+            await transact(shop, consumer, connection, message)
+        assert await shop.counts() == EVERYTHING
+
+
+async def test_a_connection_in_use(tables: Tables) -> None:
     """A connection belongs to one open transaction at a time, in one step or in several; afterwards it is free."""
-
-    async def work() -> None:
-        async with Shop.open(tables, b"a") as shop, tables.connection() as connection:
-            async with shop.client.transaction(commit_with=connection):
-                with pytest.raises(InvalidInput, match="belongs to another open transaction"):
-                    await shop.client.transact(shop.invoices.outgoing(b"a"), commit_with=connection)
-            first = asyncio.ensure_future(shop.client.transact(shop.invoices.outgoing(b"b"), commit_with=connection))
-            await asyncio.sleep(0)
+    async with Shop.open(tables, b"a") as shop, tables.connection() as connection:
+        async with shop.client.transaction(commit_with=connection):
             with pytest.raises(InvalidInput, match="belongs to another open transaction"):
-                await shop.client.transact(shop.invoices.outgoing(b"c"), commit_with=connection)
-            await first
-            assert await shop.sent() == [b"b"]
+                await shop.client.transact(shop.invoices.outgoing(b"a"), commit_with=connection)
+        first = asyncio.ensure_future(shop.client.transact(shop.invoices.outgoing(b"b"), commit_with=connection))
+        await asyncio.sleep(0)
+        with pytest.raises(InvalidInput, match="belongs to another open transaction"):
+            await shop.client.transact(shop.invoices.outgoing(b"c"), commit_with=connection)
+        await first
+        assert await shop.sent() == [b"b"]
 
-    tables.stores.run(work())
 
-
-def test_connections_that_cannot_be_joined(tables: Tables) -> None:
+async def test_connections_that_cannot_be_joined(tables: Tables) -> None:
     """An object of another kind, operations of no common family and a closed client are refused before anything."""
-
-    async def work() -> None:
-        async with Shop.open(tables, b"a") as shop, tables.connection() as connection:
-            with pytest.raises(InvalidInput, match="commit_with"):
-                await shop.client.transact(shop.invoices.outgoing(b"a"), commit_with=object())
-            with pytest.raises(InvalidInput):
-                await shop.client.transact(commit_with=connection)
-            await tables.insert(connection, "own")
-            assert await shop.sent() == []
-            planned = shop.invoices.outgoing(b"a")
-        with pytest.raises(Closed):
-            await shop.client.transact(planned, commit_with=connection)
-
-    tables.stores.run(work())
+    async with Shop.open(tables, b"a") as shop, tables.connection() as connection:
+        with pytest.raises(InvalidInput, match="commit_with"):
+            await shop.client.transact(shop.invoices.outgoing(b"a"), commit_with=object())
+        with pytest.raises(InvalidInput):
+            await shop.client.transact(commit_with=connection)
+        await tables.insert(connection, "own")
+        assert await shop.sent() == []
+        planned = shop.invoices.outgoing(b"a")
+    with pytest.raises(Closed):
+        await shop.client.transact(planned, commit_with=connection)
 
 
-def test_a_sequence_id_of_the_application(tables: Tables) -> None:
+async def test_a_sequence_id_of_the_application(tables: Tables) -> None:
     """Such a message needs the usual steps, and the rows take effect with them."""
-
-    async def work() -> None:
-        async with (
-            Shop.open(tables) as shop,
-            await shop.client.producer("invoices", name="till") as till,
-            tables.connection() as connection,
-        ):
-            for _ in range(2):
-                await tables.insert(connection, "own")
-                await shop.client.transact(till.outgoing(b"one", sequence_id=1), commit_with=connection)
-                assert not await tables.of(connection).is_open()
-            assert (await shop.sent(), await tables.committed()) == ([b"one"], {"own"})
-
-    tables.stores.run(work())
+    async with (
+        Shop.open(tables) as shop,
+        await shop.client.producer("invoices", name="till") as till,
+        tables.connection() as connection,
+    ):
+        for _ in range(2):
+            await tables.insert(connection, "own")
+            await shop.client.transact(till.outgoing(b"one", sequence_id=1), commit_with=connection)
+            assert not await tables.of(connection).is_open()
+        assert (await shop.sent(), await tables.committed()) == ([b"one"], {"own"})
 
 
-def test_a_sequence_id_of_the_application_in_a_file(sqlite: Stores) -> None:
+async def test_a_sequence_id_of_the_application_in_a_file(sqlite: Stores) -> None:
     """The usual steps would wait for the row, so the call says that they cannot be made."""
     tables = SqliteTables(sqlite)
 
-    async def work() -> None:
-        async with (
-            Shop.open(tables) as shop,
-            await shop.client.producer("invoices", name="till") as till,
-            tables.connection() as connection,
-        ):
-            await tables.insert(connection, "own")
-            with pytest.raises(InvalidInput, match=r"sequence id of your choice.*SQLite has one writer"):
-                await shop.client.transact(till.outgoing(b"one", sequence_id=1), commit_with=connection)
-            assert not await tables.of(connection).is_open()
-            assert (await shop.sent(), await tables.committed()) == ([], set())
-
-    tables.stores.run(work())
+    async with (
+        Shop.open(tables) as shop,
+        await shop.client.producer("invoices", name="till") as till,
+        tables.connection() as connection,
+    ):
+        await tables.insert(connection, "own")
+        with pytest.raises(InvalidInput, match=r"sequence id of your choice.*SQLite has one writer"):
+            await shop.client.transact(till.outgoing(b"one", sequence_id=1), commit_with=connection)
+        assert not await tables.of(connection).is_open()
+        assert (await shop.sent(), await tables.committed()) == ([], set())
 
 
-def test_the_connection_is_lost_before_the_step(tables: Tables, calls: Connection) -> None:
+async def test_the_connection_is_lost_before_the_step(tables: Tables, calls: Connection) -> None:
     """If the rows are gone before the step, the call fails: no messages are sent on a new transaction."""
-
-    async def work() -> None:
-        async with Shop.open(tables, b"a", client=QUICK) as shop, await shop.consumer() as consumer:
-            message = await consumer.receive(timeout_ms=SOON_MS)
-            async with tables.connection() as connection:
-                calls.once_before_the_step(lambda: _roll_back(connection))
-                with pytest.raises((InvalidInput, Unavailable)):
-                    await transact(shop, consumer, connection, message)
-            assert await shop.counts() == NOTHING
-
-    tables.stores.run(work())
+    async with Shop.open(tables, b"a", client=QUICK) as shop, await shop.consumer() as consumer:
+        message = await consumer.receive(timeout_ms=SOON_MS)
+        async with tables.connection() as connection:
+            calls.once_before_the_step(lambda: _roll_back(connection))
+            with pytest.raises((InvalidInput, Unavailable)):
+                await transact(shop, consumer, connection, message)
+        assert await shop.counts() == NOTHING
 
 
-def test_cancelled_at_every_step(tables: Tables) -> None:
+async def test_cancelled_at_every_step(tables: Tables) -> None:
     """A cancelled call has committed everything or nothing, and the connection is free when it raises."""
 
     async def once(shop: Shop, steps: int) -> bool:
@@ -368,27 +318,20 @@ def test_cancelled_at_every_step(tables: Tables) -> None:
                 await shop.client.transact(shop.invoices.outgoing(b"next"), commit_with=connection)
             return not call.cancelled()
 
-    async def work() -> None:
-        steps = 0
-        async with Shop.open(tables) as shop:
-            while not await once(shop, steps):
-                steps += 1
-
-    tables.stores.run(work())
+    steps = 0
+    async with Shop.open(tables) as shop:
+        while not await once(shop, steps):
+            steps += 1
 
 
 @pytest.mark.log_family
-def test_the_log_family(stores: Stores, in_memory: None) -> None:
+async def test_the_log_family(stores: Stores, in_memory: None) -> None:
     """Its transactions cannot commit with rows, which the call says before anything happens."""
-
-    async def work() -> None:
-        tables, topic = MemoryTables(stores), "persistent://public/default/invoices"
-        async with stores.open() as client, tables.connection() as connection:
-            await client.create_topic(topic)
-            async with await client.producer(topic) as producer:
-                await tables.insert(connection, "own")
-                with pytest.raises(InvalidInput, match="commit_with needs transactions of the metadata family"):
-                    await client.transact(producer.outgoing(b"a"), commit_with=connection)
-                assert await tables.of(connection).is_open()
-
-    stores.run(work())
+    tables, topic = MemoryTables(stores), "persistent://public/default/invoices"
+    async with stores.open() as client, tables.connection() as connection:
+        await client.create_topic(topic)
+        async with await client.producer(topic) as producer:
+            await tables.insert(connection, "own")
+            with pytest.raises(InvalidInput, match="commit_with needs transactions of the metadata family"):
+                await client.transact(producer.outgoing(b"a"), commit_with=connection)
+            assert await tables.of(connection).is_open()

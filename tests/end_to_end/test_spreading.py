@@ -79,331 +79,279 @@ async def take_as_earlier(client: Client, token: str) -> set[int]:
 
 
 @pytest.mark.parametrize("token", ["0" * 16, "f" * 16])
-def test_hosts_of_earlier_releases_share_them_too(memory: Stores, clock: VirtualEnvironment, token: str) -> None:
+async def test_hosts_of_earlier_releases_share_them_too(memory: Stores, clock: VirtualEnvironment, token: str) -> None:
     """Each id has a host when an earlier release starts beside this one, as during an upgrade or the way back."""
-
-    async def work() -> None:
-        async with memory.open() as host, memory.open() as earlier:
-            await begun(host)
-            await clock.advance(0)
-            taken = await take_as_earlier(earlier, token)
-            await clock.advance(0)
-            assert await share(host) | taken == {*range(COORDINATORS)}
-            assert len(taken) == COORDINATORS // 2
-
-    memory.run(work())
+    async with memory.open() as host, memory.open() as earlier:
+        await begun(host)
+        await clock.advance(0)
+        taken = await take_as_earlier(earlier, token)
+        await clock.advance(0)
+        assert await share(host) | taken == {*range(COORDINATORS)}
+        assert len(taken) == COORDINATORS // 2
 
 
-def test_hosts_share_the_coordinators(memory: Stores, clock: VirtualEnvironment) -> None:
+async def test_hosts_share_the_coordinators(memory: Stores, clock: VirtualEnvironment) -> None:
     """Evenly, each id at one host; who comes gets some, and what a dead host had is taken over."""
-
-    async def work() -> None:
-        async with AsyncExitStack() as stack:
-            hosts = [await stack.enter_async_context(memory.open()) for _ in range(3)]
-            first, *others = hosts
-            await begun(first)
-            await clock.advance(0)
-            assert await shares(first) == [frozenset(range(COORDINATORS))]
-            for host in others:
-                await begun(host)
-            await clock.advance(0)
-            for living in (hosts, [hosts[0], hosts[2]]):
-                if len(living) == 2:
-                    kill(hosts[1])
-                    await clock.advance(0)
-                held = await shares(*living)
-                assert max(map(len, held)) - min(map(len, held)) <= 1
-                assert Counter(one for some in held for one in some) == Counter(range(COORDINATORS))
-                for host, mine in zip(living, held, strict=True):
-                    assert (await begun(host)).id.coordinator in mine
-
-    memory.run(work())
-
-
-def test_a_host_that_was_paused_takes_part_again(memory: Stores, clock: VirtualEnvironment) -> None:
-    """Its session ended and others took its coordinators: it holds none of those until it gets its share anew."""
-
-    async def work() -> None:
-        async with memory.open() as paused, memory.open() as other:
-            for client in (paused, other):
-                await begun(client)
-            await clock.advance(0)
-            cast(Any, paused.host.metadata).end_session()
-            await clock.advance(0)
-            held = await shares(paused, other)
-            assert sorted(map(len, held)) == [COORDINATORS // 2, COORDINATORS // 2]
-            assert not held[0] & held[1]
-
-    memory.run(work())
-
-
-def test_more_hosts_than_coordinators(memory: Stores, clock: VirtualEnvironment) -> None:
-    """Who holds none begins transactions all the same, and every id is given once."""
-
-    async def work() -> None:
-        async with AsyncExitStack() as stack:
-            opening = [memory.open(transactions={"coordinators": 2}) for _ in range(4)]
-            hosts = [await stack.enter_async_context(one) for one in opening]
-            for host in hosts:
-                await begun(host)
-            await clock.advance(0)
-            held = await shares(*hosts)
-            assert sorted(map(len, held)) == [0, 0, 1, 1]
-            txns = await asyncio.gather(*(begun(host) for host in hosts for _ in range(10)))
-            assert len({txn.id for txn in txns}) == 40
-            assert {txn.id.coordinator for txn in txns} == {0, 1}
-
-    memory.run(work())
-
-
-def test_a_host_that_does_not_sweep_takes_no_share(memory: Stores, clock: VirtualEnvironment) -> None:
-    """It would let coordinators wait for somebody who does nothing for them."""
-
-    async def work() -> None:
-        async with memory.open() as host, memory.open(transactions={"sweep": False}) as guest:
-            for client in (guest, host):
-                await begun(client)
-            await clock.advance(0)
-            assert await shares(host, guest) == [frozenset(range(COORDINATORS)), frozenset()]
-
-    memory.run(work())
-
-
-def test_one_host_sweeps_and_another_goes_on(memory: Stores, clock: VirtualEnvironment) -> None:
-    """Whichever is elected, alone; when it dies its successor sweeps at once."""
-
-    async def work() -> None:
-        swept: list[Client] = []
-
-        async def watch(client: Client) -> None:
-            coordinator = cast(Any, await client.host.coordinator())
-            collect = coordinator.collect
-
-            async def noted(now_ms: int) -> SweepResult:
-                swept.append(client)
-                return cast(SweepResult, await collect(now_ms))
-
-            coordinator.collect = noted
-
-        bounds = {"sweep_interval_ms": 1_000}
-        async with memory.open(transactions=bounds) as one, memory.open(transactions=bounds) as two:
-            for client in (one, two):
-                await watch(client)
+    async with AsyncExitStack() as stack:
+        hosts = [await stack.enter_async_context(memory.open()) for _ in range(3)]
+        first, *others = hosts
+        await begun(first)
+        await clock.advance(0)
+        assert await shares(first) == [frozenset(range(COORDINATORS))]
+        for host in others:
+            await begun(host)
+        await clock.advance(0)
+        for living in (hosts, [hosts[0], hosts[2]]):
+            if len(living) == 2:
+                kill(hosts[1])
                 await clock.advance(0)
-            await clock.advance(5_000)
-            assert Counter(swept).keys() == {one}
-            swept.clear()
-            kill(one)
+            held = await shares(*living)
+            assert max(map(len, held)) - min(map(len, held)) <= 1
+            assert Counter(one for some in held for one in some) == Counter(range(COORDINATORS))
+            for host, mine in zip(living, held, strict=True):
+                assert (await begun(host)).id.coordinator in mine
+
+
+async def test_a_host_that_was_paused_takes_part_again(memory: Stores, clock: VirtualEnvironment) -> None:
+    """Its session ended and others took its coordinators: it holds none of those until it gets its share anew."""
+    async with memory.open() as paused, memory.open() as other:
+        for client in (paused, other):
+            await begun(client)
+        await clock.advance(0)
+        cast(Any, paused.host.metadata).end_session()
+        await clock.advance(0)
+        held = await shares(paused, other)
+        assert sorted(map(len, held)) == [COORDINATORS // 2, COORDINATORS // 2]
+        assert not held[0] & held[1]
+
+
+async def test_more_hosts_than_coordinators(memory: Stores, clock: VirtualEnvironment) -> None:
+    """Who holds none begins transactions all the same, and every id is given once."""
+    async with AsyncExitStack() as stack:
+        opening = [memory.open(transactions={"coordinators": 2}) for _ in range(4)]
+        hosts = [await stack.enter_async_context(one) for one in opening]
+        for host in hosts:
+            await begun(host)
+        await clock.advance(0)
+        held = await shares(*hosts)
+        assert sorted(map(len, held)) == [0, 0, 1, 1]
+        txns = await asyncio.gather(*(begun(host) for host in hosts for _ in range(10)))
+        assert len({txn.id for txn in txns}) == 40
+        assert {txn.id.coordinator for txn in txns} == {0, 1}
+
+
+async def test_a_host_that_does_not_sweep_takes_no_share(memory: Stores, clock: VirtualEnvironment) -> None:
+    """It would let coordinators wait for somebody who does nothing for them."""
+    async with memory.open() as host, memory.open(transactions={"sweep": False}) as guest:
+        for client in (guest, host):
+            await begun(client)
+        await clock.advance(0)
+        assert await shares(host, guest) == [frozenset(range(COORDINATORS)), frozenset()]
+
+
+async def test_one_host_sweeps_and_another_goes_on(memory: Stores, clock: VirtualEnvironment) -> None:
+    """Whichever is elected, alone; when it dies its successor sweeps at once."""
+    swept: list[Client] = []
+
+    async def watch(client: Client) -> None:
+        coordinator = cast(Any, await client.host.coordinator())
+        collect = coordinator.collect
+
+        async def noted(now_ms: int) -> SweepResult:
+            swept.append(client)
+            return cast(SweepResult, await collect(now_ms))
+
+        coordinator.collect = noted
+
+    bounds = {"sweep_interval_ms": 1_000}
+    async with memory.open(transactions=bounds) as one, memory.open(transactions=bounds) as two:
+        for client in (one, two):
+            await watch(client)
             await clock.advance(0)
-            assert swept
-            assert Counter(swept).keys() == {two}
+        await clock.advance(5_000)
+        assert Counter(swept).keys() == {one}
+        swept.clear()
+        kill(one)
+        await clock.advance(0)
+        assert swept
+        assert Counter(swept).keys() == {two}
 
-    memory.run(work())
 
-
-def test_a_short_timeout_fires_in_time_whoever_sweeps(memory: Stores, clock: VirtualEnvironment) -> None:
+async def test_a_short_timeout_fires_in_time_whoever_sweeps(memory: Stores, clock: VirtualEnvironment) -> None:
     """5 s take about 5 s, though another host is elected; a thousand at once; a long one stays; ending cancels."""
-
-    async def work() -> None:
-        bounds = NO_SKEW | {"sweep_interval_ms": HOUR_MS}
-        async with memory.open(transactions=bounds) as elected, memory.open(transactions=bounds) as client:
-            await elected.host.coordinator()
-            await clock.advance(1_000)
-            txns = [await begun(client, 5_000) for _ in range(1_000)]
-            long, ended = await begun(client), await begun(client, 5_000)
-            await ended.commit()
-            assert len(client.host.own_transactions.deadlines) == 1_001
-            await clock.advance(4_999)
-            assert await client.outcome(txns[-1].id) is State.OPEN
-            await clock.advance(200)
-            for txn in txns:
-                assert await client.outcome(txn.id) is State.ABORTED
-            assert await client.outcome(long.id) is State.OPEN
-            with pytest.raises(InvalidTransactionState):
-                await txns[0].commit()
-
-    memory.run(work())
+    bounds = NO_SKEW | {"sweep_interval_ms": HOUR_MS}
+    async with memory.open(transactions=bounds) as elected, memory.open(transactions=bounds) as client:
+        await elected.host.coordinator()
+        await clock.advance(1_000)
+        txns = [await begun(client, 5_000) for _ in range(1_000)]
+        long, ended = await begun(client), await begun(client, 5_000)
+        await ended.commit()
+        assert len(client.host.own_transactions.deadlines) == 1_001
+        await clock.advance(4_999)
+        assert await client.outcome(txns[-1].id) is State.OPEN
+        await clock.advance(200)
+        for txn in txns:
+            assert await client.outcome(txn.id) is State.ABORTED
+        assert await client.outcome(long.id) is State.OPEN
+        with pytest.raises(InvalidTransactionState):
+            await txns[0].commit()
 
 
-def test_timers_are_taken_over_and_armed_again(memory: Stores, clock: VirtualEnvironment) -> None:
+async def test_timers_are_taken_over_and_armed_again(memory: Stores, clock: VirtualEnvironment) -> None:
     """Of a transaction that outlives its client: by another host when its own one dies, and after a restart of all."""
-
-    async def work() -> None:
-        bounds = NO_SKEW | {"sweep_interval_ms": HOUR_MS}
-        async with memory.open(transactions=bounds) as elected:
-            await elected.host.coordinator()
-            await clock.advance(0)
-            async with memory.open(transactions=bounds) as client:
-                taken_over = await begun(client, 5_000, outlives_client=True)
-                rearmed = await begun(client, 60_000, outlives_client=True)
-                kill(client)
-            await clock.advance(4_999)
-            assert await elected.outcome(taken_over.id) is State.OPEN
-            await clock.advance(1)
-            assert await elected.outcome(taken_over.id) is State.ABORTED
+    bounds = NO_SKEW | {"sweep_interval_ms": HOUR_MS}
+    async with memory.open(transactions=bounds) as elected:
+        await elected.host.coordinator()
+        await clock.advance(0)
         async with memory.open(transactions=bounds) as client:
-            await client.host.coordinator()
-            await clock.advance(50_000)
-            assert await client.outcome(rearmed.id) is State.OPEN
-            await clock.advance(5_000)
-            assert await client.outcome(rearmed.id) is State.ABORTED
-
-    memory.run(work())
+            taken_over = await begun(client, 5_000, outlives_client=True)
+            rearmed = await begun(client, 60_000, outlives_client=True)
+            kill(client)
+        await clock.advance(4_999)
+        assert await elected.outcome(taken_over.id) is State.OPEN
+        await clock.advance(1)
+        assert await elected.outcome(taken_over.id) is State.ABORTED
+    async with memory.open(transactions=bounds) as client:
+        await client.host.coordinator()
+        await clock.advance(50_000)
+        assert await client.outcome(rearmed.id) is State.OPEN
+        await clock.advance(5_000)
+        assert await client.outcome(rearmed.id) is State.ABORTED
 
 
 @pytest.mark.parametrize("elected_too", [False, True])
-def test_what_a_killed_host_left_open_is_aborted_at_once(
+async def test_what_a_killed_host_left_open_is_aborted_at_once(
     memory: Stores, clock: VirtualEnvironment, elected_too: bool
 ) -> None:
     """Without time passing, also when the killed host was the one that sweeps; whoever waits behind it goes on."""
-
-    async def work() -> None:
-        bounds = {"sweep_interval_ms": HOUR_MS}
-        async with memory.open(transactions=bounds) as one, memory.open(transactions=bounds) as two:
-            for client in (one, two):
-                await client.host.coordinator()
-                await clock.advance(0)
-            lost, survivor = (one, two) if elected_too else (two, one)
-            await survivor.create_topic("orders")
-            producer, mine = await lost.producer("orders"), await begun(survivor)
-            txn = await begun(lost)
-            await producer.send(b"never", txn=txn)
-            await (await survivor.producer("orders")).send(b"behind")
-            assert await memory.read(survivor, "orders") == []
-            kill(lost)
+    bounds = {"sweep_interval_ms": HOUR_MS}
+    async with memory.open(transactions=bounds) as one, memory.open(transactions=bounds) as two:
+        for client in (one, two):
+            await client.host.coordinator()
             await clock.advance(0)
-            assert await survivor.outcome(txn.id) is State.ABORTED
-            assert await survivor.outcome(mine.id) is State.OPEN
-            assert await memory.read(survivor, "orders") == [b"behind"]
+        lost, survivor = (one, two) if elected_too else (two, one)
+        await survivor.create_topic("orders")
+        producer, mine = await lost.producer("orders"), await begun(survivor)
+        txn = await begun(lost)
+        await producer.send(b"never", txn=txn)
+        await (await survivor.producer("orders")).send(b"behind")
+        assert await memory.read(survivor, "orders") == []
+        kill(lost)
+        await clock.advance(0)
+        assert await survivor.outcome(txn.id) is State.ABORTED
+        assert await survivor.outcome(mine.id) is State.OPEN
+        assert await memory.read(survivor, "orders") == [b"behind"]
 
-    memory.run(work())
 
-
-def test_a_session_that_nobody_heard_of_is_gone_all_the_same(memory: Stores, clock: VirtualEnvironment) -> None:
+async def test_a_session_that_nobody_heard_of_is_gone_all_the_same(memory: Stores, clock: VirtualEnvironment) -> None:
     """A process that does not sweep begins and dies between two sweeps: its end alone wakes the elected one."""
-
-    async def work() -> None:
-        bounds = {"sweep_interval_ms": HOUR_MS}
-        async with memory.open(transactions=bounds) as elected:
-            await elected.host.coordinator()
-            await clock.advance(10)
-            async with memory.open(transactions={"sweep": False}) as guest:
-                txn = await begun(guest)
-                kill(guest)
-            await clock.advance(100)
-            assert await elected.outcome(txn.id) is State.ABORTED
-
-    memory.run(work())
+    bounds = {"sweep_interval_ms": HOUR_MS}
+    async with memory.open(transactions=bounds) as elected:
+        await elected.host.coordinator()
+        await clock.advance(10)
+        async with memory.open(transactions={"sweep": False}) as guest:
+            txn = await begun(guest)
+            kill(guest)
+        await clock.advance(100)
+        assert await elected.outcome(txn.id) is State.ABORTED
 
 
-def test_a_change_that_shows_no_session_is_an_unsure_reason(memory: Stores, clock: VirtualEnvironment) -> None:
+async def test_a_change_that_shows_no_session_is_an_unsure_reason(memory: Stores, clock: VirtualEnvironment) -> None:
     """As on a store that reports every commit of another process: a sweep for it may come later."""
+    async with memory.open(transactions={"sweep": False}) as client:
+        store: Any = client.host.metadata
+        changes: asyncio.Queue[None] = asyncio.Queue()
+        reasons: list[bool] = []
 
-    async def work() -> None:
-        async with memory.open(transactions={"sweep": False}) as client:
-            store: Any = client.host.metadata
-            changes: asyncio.Queue[None] = asyncio.Queue()
-            reasons: list[bool] = []
+        class Watch:
+            changed = changes.get
 
-            class Watch:
-                changed = changes.get
+            async def close(self) -> None: ...
 
-                async def close(self) -> None: ...
+        async def watch(_: object) -> Watch:
+            return Watch()
 
-            async def watch(_: object) -> Watch:
-                return Watch()
-
-            async def change() -> None:
-                changes.put_nowait(None)
-                await clock.advance(1)
-
-            store.watch = watch
-            sessions = Sessions(store, clock, "test", reasons.append, list)
-            sessions.start()
+        async def change() -> None:
+            changes.put_nowait(None)
             await clock.advance(1)
-            await change()
-            lease = await store.acquire_lease(session_lease("other"), "holder")
-            await change()
-            await lease.release()
-            await change()
-            assert reasons == [False, True, False, False]
-            await sessions.close()
 
-    memory.run(work())
+        store.watch = watch
+        sessions = Sessions(store, clock, "test", reasons.append, list)
+        sessions.start()
+        await clock.advance(1)
+        await change()
+        lease = await store.acquire_lease(session_lease("other"), "holder")
+        await change()
+        await lease.release()
+        await change()
+        assert reasons == [False, True, False, False]
+        await sessions.close()
 
 
-def test_one_session_is_asked_for_however_often_asking_is_given_up(memory: Stores, clock: VirtualEnvironment) -> None:
+async def test_one_session_is_asked_for_however_often_asking_is_given_up(
+    memory: Stores, clock: VirtualEnvironment
+) -> None:
     """A begin that is cancelled, or hears no answer, while its session's lease is taken leaves none behind."""
+    async with memory.open() as client:
+        taking = client.host.metadata.acquire_lease
+        lose = True
 
-    async def work() -> None:
-        async with memory.open() as client:
-            taking = client.host.metadata.acquire_lease
-            lose = True
+        async def acquire(name: str, holder: str) -> Any:
+            lease = await taking(name, holder)
+            if lose and name.startswith(SESSION):
+                raise OutcomeUnknown("the reply was lost")
+            return lease
 
-            async def acquire(name: str, holder: str) -> Any:
-                lease = await taking(name, holder)
-                if lose and name.startswith(SESSION):
-                    raise OutcomeUnknown("the reply was lost")
-                return lease
-
-            client.host.metadata.acquire_lease = acquire  # type: ignore[method-assign]
-            for _ in range(3):
-                with pytest.raises(OutcomeUnknown):
-                    await client.host.sessions.own()
-            for steps in range(1, 12):
-                asking = asyncio.ensure_future(client.host.sessions.own())
-                for _ in range(steps):
-                    await asyncio.sleep(0)
-                asking.cancel()
-                await asyncio.wait({asking})
-            lose = False
-            own = await client.host.sessions.own()
-            assert list(await held_leases(client.host.metadata, SESSION)) == [session_lease(own)]
-
-    memory.run(work())
+        client.host.metadata.acquire_lease = acquire  # type: ignore[method-assign]
+        for _ in range(3):
+            with pytest.raises(OutcomeUnknown):
+                await client.host.sessions.own()
+        for steps in range(1, 12):
+            asking = asyncio.ensure_future(client.host.sessions.own())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            asking.cancel()
+            await asyncio.wait({asking})
+        lose = False
+        own = await client.host.sessions.own()
+        assert list(await held_leases(client.host.metadata, SESSION)) == [session_lease(own)]
 
 
-def test_an_orphan_that_cannot_be_aborted_keeps_no_other_from_it(memory: Stores, clock: VirtualEnvironment) -> None:
+async def test_an_orphan_that_cannot_be_aborted_keeps_no_other_from_it(
+    memory: Stores, clock: VirtualEnvironment
+) -> None:
     """The second one is aborted at once; the first one, which failed, is tried again soon and not at the interval."""
+    bounds = {"sweep_interval_ms": HOUR_MS}
+    async with memory.open(transactions=bounds) as elected:
+        coordinator: Any = await elected.host.coordinator()
+        await clock.advance(10)
+        ending, fails = coordinator.end, True
 
-    async def work() -> None:
-        bounds = {"sweep_interval_ms": HOUR_MS}
-        async with memory.open(transactions=bounds) as elected:
-            coordinator: Any = await elected.host.coordinator()
-            await clock.advance(10)
-            ending, fails = coordinator.end, True
+        async def end(request: End) -> Any:
+            if fails and request.txn_id == first.id:
+                raise Unavailable("not now")
+            return await ending(request)
 
-            async def end(request: End) -> Any:
-                if fails and request.txn_id == first.id:
-                    raise Unavailable("not now")
-                return await ending(request)
-
-            coordinator.end = end
-            async with memory.open(transactions={"sweep": False}) as guest:
-                first, second = await begun(guest, HOUR_MS - 1), await begun(guest)
-                kill(guest)
-            await clock.advance(100)
-            assert await elected.outcome(second.id) is State.ABORTED
-            assert await elected.outcome(first.id) is State.OPEN
-            fails = False
-            await clock.advance(RESTART_DELAY_MS)
-            assert await elected.outcome(first.id) is State.ABORTED
-
-    memory.run(work())
+        coordinator.end = end
+        async with memory.open(transactions={"sweep": False}) as guest:
+            first, second = await begun(guest, HOUR_MS - 1), await begun(guest)
+            kill(guest)
+        await clock.advance(100)
+        assert await elected.outcome(second.id) is State.ABORTED
+        assert await elected.outcome(first.id) is State.OPEN
+        fails = False
+        await clock.advance(RESTART_DELAY_MS)
+        assert await elected.outcome(first.id) is State.ABORTED
 
 
-def test_no_share_is_needed_to_begin(memory: Stores, clock: VirtualEnvironment) -> None:
+async def test_no_share_is_needed_to_begin(memory: Stores, clock: VirtualEnvironment) -> None:
     """A coordinator that the store keeps from its leases begins transactions none the less: leases only save work."""
+    async with memory.open() as client:
+        coordinator: ITransactionCoordinator = await client.host.coordinator()
 
-    async def work() -> None:
-        async with memory.open() as client:
-            coordinator: ITransactionCoordinator = await client.host.coordinator()
+        async def refuse(name: str, holder: str) -> None:
+            raise Unavailable(f"no lease {name} for {holder}")
 
-            async def refuse(name: str, holder: str) -> None:
-                raise Unavailable(f"no lease {name} for {holder}")
-
-            client.host.metadata.acquire_lease = refuse  # type: ignore[method-assign]
-            txns = {(await coordinator.begin(Begin(HOUR_MS))).txn_id for _ in range(3)}
-            assert len(txns) == len(await coordinator.list_open(OpenQuery())) == 3
-
-    memory.run(work())
+        client.host.metadata.acquire_lease = refuse  # type: ignore[method-assign]
+        txns = {(await coordinator.begin(Begin(HOUR_MS))).txn_id for _ in range(3)}
+        assert len(txns) == len(await coordinator.list_open(OpenQuery())) == 3

@@ -57,19 +57,16 @@ PLANTED = {
 
 @pytest.mark.parametrize("planted", PLANTED)
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_a_planted_difference_is_found(sqlite: Stores, tmp_path: Path, side: str, planted: str) -> None:
+async def test_a_planted_difference_is_found(sqlite: Stores, tmp_path: Path, side: str, planted: str) -> None:
     """On either side, and it is named by what it is in."""
     both = Deployments(sqlite.registry, urls("sqlite", "source", tmp_path), urls("sqlite", "target", tmp_path))
     store, statement, kinds = PLANTED[planted]
 
-    async def work() -> None:
-        async with both.open("source") as client:
-            await Scene().play(client)
-        await both.copy(keep_source=True)
-        with closing(sqlite3.connect(tmp_path / f"{side}-{store}.db")) as database, database:
-            assert database.execute(statement).rowcount > 0
-        report = await both.audit()
-        assert {line.what for line in report.differences} == kinds
-        assert report.differing == len(report.differences)
-
-    sqlite.run(work())
+    async with both.open("source") as client:
+        await Scene().play(client)
+    await both.copy(keep_source=True)
+    with closing(sqlite3.connect(tmp_path / f"{side}-{store}.db")) as database, database:
+        assert database.execute(statement).rowcount > 0
+    report = await both.audit()
+    assert {line.what for line in report.differences} == kinds
+    assert report.differing == len(report.differences)

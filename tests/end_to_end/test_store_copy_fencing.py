@@ -152,101 +152,87 @@ class Copies:
 
 
 @pytest.mark.parametrize("is_deaf", [True, False])
-def test_a_suspended_copier_that_was_replaced(memory: Stores, monkeypatch: pytest.MonkeyPatch, is_deaf: bool) -> None:
+async def test_a_suspended_copier_that_was_replaced(
+    memory: Stores, monkeypatch: pytest.MonkeyPatch, is_deaf: bool
+) -> None:
     """Wherever it was suspended, it changes nothing in a copy that was completed and is used."""
-
-    async def work() -> None:
-        copies = Copies(monkeypatch)
-        await copies.play(memory)
-        source, at = copies.source, 0
-        identity = source.identity
-        while True:
-            at += 1
-            target = MemorySpace(copies.clock)
-            suspension = Suspension(at)
-            stores = [Suspended(one, suspension, is_deaf=is_deaf) for one in await copies.stores(target)]
-            first = asyncio.ensure_future(copies.copier(stores).run())
-            reached = asyncio.ensure_future(suspension.reached.wait())
-            await asyncio.wait((first, reached), return_when=asyncio.FIRST_COMPLETED)
-            if first.done():
-                reached.cancel()
-                await first
-                break
-            await copies.end_leases((source, target))
-            second = await copies.stores(target)
-            await copies.copier(second).run()
-            for one in second:
-                one.crash()
-            user = await target.open_metadata()
-            await change_records(user)
-            user.crash()
-            used = content(source), content(target)
-            suspension.resumed.set()
-            (outcome,) = await asyncio.gather(first, return_exceptions=True)
-            assert (content(source), content(target)) == used, suspension.change
-            # The last identity may be given twice, and a copier without leases finds that the copy is verified.
-            assert isinstance(outcome, Unavailable) or suspension.change in ("acquire_lease", "take_identity"), outcome
-            copies.end()
-            source.rows.take_identity(identity)
-        assert at > 40, "the scene has become small"
-        copies.end()
-
-    memory.run(work())
-
-
-def test_a_lost_lease_stops_the_copier(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not wait for its next look."""
-
-    async def work() -> None:
-        copies = Copies(monkeypatch)
-        await copies.play(memory)
-        target, suspension = MemorySpace(copies.clock), Suspension(12)
-        stores = await copies.stores(target)
-        suspended = [Suspended(one, suspension, is_deaf=False) for one in stores]
-        first = asyncio.ensure_future(copies.copier(suspended).run())
-        await suspension.reached.wait()
-        stores[0].crash()
-        with pytest.raises(Unavailable, match="session of this copy has expired"):
-            await first
-        copies.end()
-
-    memory.run(work())
-
-
-def test_records_that_change_after_the_comparison(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that had the source open before it was closed, and confirms after the comparison, is found."""
-
-    async def work() -> None:
-        copies = Copies(monkeypatch)
-        await copies.play(memory)
+    copies = Copies(monkeypatch)
+    await copies.play(memory)
+    source, at = copies.source, 0
+    identity = source.identity
+    while True:
+        at += 1
         target = MemorySpace(copies.clock)
-        metadata, *others = await copies.stores(target)
-        # The looks: before anything, when both are closed, and behind the comparison.
-        with pytest.raises(Unavailable, match="changes records of the source"):
-            await copies.copier([Surprised(metadata, 3), *others]).run()
-        assert target.identity != target.rows.identity, "the copy can be used"
-        copies.end()
-
-    memory.run(work())
-
-
-def test_other_ledgers_than_those_of_the_copy(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A repeated call that names another ledger store copies nothing into it."""
-
-    async def work() -> None:
-        copies = Copies(monkeypatch)
-        await copies.play(memory)
-        target, other, suspension = MemorySpace(copies.clock), MemorySpace(copies.clock), Suspension(12)
-        stores = [Suspended(one, suspension, is_deaf=True) for one in await copies.stores(target)]
+        suspension = Suspension(at)
+        stores = [Suspended(one, suspension, is_deaf=is_deaf) for one in await copies.stores(target)]
         first = asyncio.ensure_future(copies.copier(stores).run())
-        await suspension.reached.wait()
-        first.cancel()
-        await asyncio.gather(first, return_exceptions=True)
+        reached = asyncio.ensure_future(suspension.reached.wait())
+        await asyncio.wait((first, reached), return_when=asyncio.FIRST_COMPLETED)
+        if first.done():
+            reached.cancel()
+            await first
+            break
+        await copies.end_leases((source, target))
+        second = await copies.stores(target)
+        await copies.copier(second).run()
+        for one in second:
+            one.crash()
+        user = await target.open_metadata()
+        await change_records(user)
+        user.crash()
+        used = content(source), content(target)
+        suspension.resumed.set()
+        (outcome,) = await asyncio.gather(first, return_exceptions=True)
+        assert (content(source), content(target)) == used, suspension.change
+        # The last identity may be given twice, and a copier without leases finds that the copy is verified.
+        assert isinstance(outcome, Unavailable) or suspension.change in ("acquire_lease", "take_identity"), outcome
         copies.end()
-        *right, _ = await copies.stores(target)
-        with pytest.raises(InvalidInput, match="not the ledgers of the copy"):
-            await copies.copier([*right, await other.open_ledgers(other.identity)]).run()
-        assert not other.rows.list_names("", "", 1)
-        copies.end()
+        source.rows.take_identity(identity)
+    assert at > 40, "the scene has become small"
+    copies.end()
 
-    memory.run(work())
+
+async def test_a_lost_lease_stops_the_copier(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not wait for its next look."""
+    copies = Copies(monkeypatch)
+    await copies.play(memory)
+    target, suspension = MemorySpace(copies.clock), Suspension(12)
+    stores = await copies.stores(target)
+    suspended = [Suspended(one, suspension, is_deaf=False) for one in stores]
+    first = asyncio.ensure_future(copies.copier(suspended).run())
+    await suspension.reached.wait()
+    stores[0].crash()
+    with pytest.raises(Unavailable, match="session of this copy has expired"):
+        await first
+    copies.end()
+
+
+async def test_records_that_change_after_the_comparison(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that had the source open before it was closed, and confirms after the comparison, is found."""
+    copies = Copies(monkeypatch)
+    await copies.play(memory)
+    target = MemorySpace(copies.clock)
+    metadata, *others = await copies.stores(target)
+    # The looks: before anything, when both are closed, and behind the comparison.
+    with pytest.raises(Unavailable, match="changes records of the source"):
+        await copies.copier([Surprised(metadata, 3), *others]).run()
+    assert target.identity != target.rows.identity, "the copy can be used"
+    copies.end()
+
+
+async def test_other_ledgers_than_those_of_the_copy(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repeated call that names another ledger store copies nothing into it."""
+    copies = Copies(monkeypatch)
+    await copies.play(memory)
+    target, other, suspension = MemorySpace(copies.clock), MemorySpace(copies.clock), Suspension(12)
+    stores = [Suspended(one, suspension, is_deaf=True) for one in await copies.stores(target)]
+    first = asyncio.ensure_future(copies.copier(stores).run())
+    await suspension.reached.wait()
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    copies.end()
+    *right, _ = await copies.stores(target)
+    with pytest.raises(InvalidInput, match="not the ledgers of the copy"):
+        await copies.copier([*right, await other.open_ledgers(other.identity)]).run()
+    assert not other.rows.list_names("", "", 1)
+    copies.end()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -117,7 +116,7 @@ def holds_something(space: MemorySpace) -> bool:
 
 @pytest.mark.parametrize("keep_source", [False, True])
 @pytest.mark.parametrize("after", [False, True])
-def test_killed_at_every_change(
+async def test_killed_at_every_change(
     memory: Stores, monkeypatch: pytest.MonkeyPatch, keep_source: bool, after: bool
 ) -> None:
     """Whatever was done, the copy cannot be opened before it is whole, and the next call completes it."""
@@ -125,34 +124,31 @@ def test_killed_at_every_change(
     monkeypatch.setattr(digests, "PAGE", 7)
     clock = VirtualEnvironment()
 
-    async def work() -> None:
-        source = MemorySpace(clock)
-        monkeypatch.setattr(NamedSpaces, "space", lambda *_: source)
-        config = {"metadata": {"url": memory.url}, "retention": {"time_ms": 0}}
-        async with txnframework.open(config, registry=memory.registry, environment=clock) as client:
-            await Scene().play(client)
-        identity = source.identity
-        at = 0
-        while True:
-            at += 1
-            target = MemorySpace(clock)
-            run = Run(source, target, clock, keep_source)
-            try:
-                await run.copy(Doom(at, after=after))
-            except KilledError:
-                if is_open(target) and holds_something(target):
-                    assert not await run.differing(), "a part of the copy can be used"
-                    assert keep_source or not is_open(source), "both can be used"
-            else:
-                break
-            report = await run.copy(Doom(10**9, after=False))
-            assert not await run.differing()
-            assert target.identity == target.rows.identity == report.identity
-            assert (source.identity, source.rows.identity) == (
-                identity,
-                identity if keep_source else f"{MOVED}{report.identity}",
-            )
-            source.rows.take_identity(identity)
-        assert at > 40, "the scene has become small"
-
-    asyncio.run(work())
+    source = MemorySpace(clock)
+    monkeypatch.setattr(NamedSpaces, "space", lambda *_: source)
+    config = {"metadata": {"url": memory.url}, "retention": {"time_ms": 0}}
+    async with txnframework.open(config, registry=memory.registry, environment=clock) as client:
+        await Scene().play(client)
+    identity = source.identity
+    at = 0
+    while True:
+        at += 1
+        target = MemorySpace(clock)
+        run = Run(source, target, clock, keep_source)
+        try:
+            await run.copy(Doom(at, after=after))
+        except KilledError:
+            if is_open(target) and holds_something(target):
+                assert not await run.differing(), "a part of the copy can be used"
+                assert keep_source or not is_open(source), "both can be used"
+        else:
+            break
+        report = await run.copy(Doom(10**9, after=False))
+        assert not await run.differing()
+        assert target.identity == target.rows.identity == report.identity
+        assert (source.identity, source.rows.identity) == (
+            identity,
+            identity if keep_source else f"{MOVED}{report.identity}",
+        )
+        source.rows.take_identity(identity)
+    assert at > 40, "the scene has become small"

@@ -21,7 +21,7 @@ PLUGINS = ("memory", "sql", "metadata", "legacy", "sidecar", "dispatchers")
 
 @pytest.mark.parametrize("buffer", ["marker", "sidecar"])
 @pytest.mark.parametrize("end", ["commit", "abort"])
-def test_work_goes_on(stores: Stores, tmp_path: Path, end: str, buffer: str) -> None:
+async def test_work_goes_on(stores: Stores, tmp_path: Path, end: str, buffer: str) -> None:
     """Logs, markers, sidecars and pending acknowledgments are ledgers, and are copied like messages."""
     registry = load_plugins([importlib.import_module(f"txnframework_{name}.plugin") for name in PLUGINS])
     scene = Scene("persistent")
@@ -32,16 +32,13 @@ def test_work_goes_on(stores: Stores, tmp_path: Path, end: str, buffer: str) -> 
         domains={"persistent": LOG | {"buffer": buffer}, "segment": LOG},
     )
 
-    async def work() -> None:
-        async with both.open("source") as client:
-            await scene.play(client)
-        report = await both.copy(keep_source=True)
-        assert report.audit is not None
-        assert not report.audit.differing
-        seen = []
-        for name in ("source", "target"):
-            async with both.open(name) as client:
-                seen.append(await scene.observe(client, end))
-        assert seen[0] == seen[1]
-
-    stores.run(work())
+    async with both.open("source") as client:
+        await scene.play(client)
+    report = await both.copy(keep_source=True)
+    assert report.audit is not None
+    assert not report.audit.differing
+    seen = []
+    for name in ("source", "target"):
+        async with both.open(name) as client:
+            seen.append(await scene.observe(client, end))
+    assert seen[0] == seen[1]

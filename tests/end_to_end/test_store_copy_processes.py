@@ -47,28 +47,25 @@ asyncio.run(copy_stores(*both.loaded(), CopyRequest(), registry, both.clock, sho
 
 
 @pytest.mark.parametrize("steps", [1, 4, 9, 14, 20])
-def test_killed_by_the_system(sqlite: Stores, tmp_path: Path, steps: int) -> None:
+async def test_killed_by_the_system(sqlite: Stores, tmp_path: Path, steps: int) -> None:
     """Neither deployment can be opened until the copy is complete, and nothing is missing then."""
     both = Deployments(sqlite.registry, urls("sqlite", "source", tmp_path), urls("sqlite", "target", tmp_path))
     scene = Scene()
 
-    async def work() -> None:
-        async with both.open("source") as client:
-            await scene.play(client)
-        arguments = [sys.executable, "-c", COPIER, str(Path(__file__).parent), str(tmp_path), str(steps)]
-        killed = await asyncio.create_subprocess_exec(*arguments, stderr=subprocess.PIPE)
-        _, said = await killed.communicate()
-        assert killed.returncode == -signal.SIGKILL, said.decode()
-        for name in ("source", "target"):
-            await both.refuses(name)
-        with pytest.raises(Unavailable, match="another process is copying"):
-            await both.copy()
-        await both.clock.advance(SESSION_TTL_MS)
-        report = await both.copy()
-        assert report.audit is not None
-        assert not report.audit.differing
-        await both.refuses("source")
-        async with both.open("target") as client:
-            await scene.observe(client, "commit")
-
-    sqlite.run(work())
+    async with both.open("source") as client:
+        await scene.play(client)
+    arguments = [sys.executable, "-c", COPIER, str(Path(__file__).parent), str(tmp_path), str(steps)]
+    killed = await asyncio.create_subprocess_exec(*arguments, stderr=subprocess.PIPE)
+    _, said = await killed.communicate()
+    assert killed.returncode == -signal.SIGKILL, said.decode()
+    for name in ("source", "target"):
+        await both.refuses(name)
+    with pytest.raises(Unavailable, match="another process is copying"):
+        await both.copy()
+    await both.clock.advance(SESSION_TTL_MS)
+    report = await both.copy()
+    assert report.audit is not None
+    assert not report.audit.differing
+    await both.refuses("source")
+    async with both.open("target") as client:
+        await scene.observe(client, "commit")

@@ -35,26 +35,23 @@ async def interrupt(both: Deployments) -> None:
         await copy_stores(*both.loaded(), CopyRequest(), both.registry, both.clock, die)
 
 
-def test_ledgers_of_the_copy_are_not_given_to_the_source(sqlite: Stores, tmp_path: Path) -> None:
+async def test_ledgers_of_the_copy_are_not_given_to_the_source(sqlite: Stores, tmp_path: Path) -> None:
     """An operator who names the old metadata with the new ledgers takes nothing from the copy."""
     source, target = urls("sqlite", "source", tmp_path), urls("sqlite", "target", tmp_path)
     both = Deployments(sqlite.registry, source, target)
     mixed = Deployments(sqlite.registry, source | {"ledger": target["ledger"]}, target)
 
-    async def work() -> None:
-        await fill(both)
-        report = await both.copy()
-        with pytest.raises(InvalidInput, match="and not those of"):
-            await mixed.reopen()
-        async with both.open("target") as client:
-            assert await sqlite.read(client, "orders") == [b"1"]
-        assert await both.reopen() == report.identity
-
-    sqlite.run(work())
+    await fill(both)
+    report = await both.copy()
+    with pytest.raises(InvalidInput, match="and not those of"):
+        await mixed.reopen()
+    async with both.open("target") as client:
+        assert await sqlite.read(client, "orders") == [b"1"]
+    assert await both.reopen() == report.identity
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
-def test_the_target_of_an_incomplete_copy(sqlite: Stores, tmp_path: Path, is_shared: bool) -> None:
+async def test_the_target_of_an_incomplete_copy(sqlite: Stores, tmp_path: Path, is_shared: bool) -> None:
     """It stays closed; its source is opened without it, and the copy cannot be completed then."""
     source, target = urls("sqlite", "source", tmp_path), urls("sqlite", "target", tmp_path)
     if is_shared:
@@ -62,33 +59,27 @@ def test_the_target_of_an_incomplete_copy(sqlite: Stores, tmp_path: Path, is_sha
     both = Deployments(sqlite.registry, source, target)
     turned = Deployments(sqlite.registry, target, source)
 
-    async def work() -> None:
-        await fill(both)
-        await interrupt(both)
-        with pytest.raises(InvalidInput, match="is the target of the copy"):
-            await turned.reopen()
-        await both.refuses("target")
-        await both.reopen()
-        async with both.open("source") as client:
-            assert await sqlite.read(client, "orders") == [b"1"]
-        with pytest.raises(InvalidInput, match="was opened again"):
-            await both.copy()
-
-    sqlite.run(work())
+    await fill(both)
+    await interrupt(both)
+    with pytest.raises(InvalidInput, match="is the target of the copy"):
+        await turned.reopen()
+    await both.refuses("target")
+    await both.reopen()
+    async with both.open("source") as client:
+        assert await sqlite.read(client, "orders") == [b"1"]
+    with pytest.raises(InvalidInput, match="was opened again"):
+        await both.copy()
 
 
-def test_another_configuration_than_that_of_the_copy(sqlite: Stores, tmp_path: Path) -> None:
+async def test_another_configuration_than_that_of_the_copy(sqlite: Stores, tmp_path: Path) -> None:
     """Shared ledgers are not taken from a copy by naming a deployment that is at rest anyway."""
     source, target = urls("sqlite", "source", tmp_path), urls("sqlite", "target", tmp_path)
     both = Deployments(sqlite.registry, source, target | {"ledger": source["ledger"]})
     wrong = Deployments(sqlite.registry, source, urls("sqlite", "other", tmp_path))
 
-    async def work() -> None:
-        await fill(both)
-        await both.copy()
-        with pytest.raises(InvalidInput, match="is not the copy"):
-            await wrong.reopen(with_target=True)
-        async with both.open("target") as client:
-            assert await sqlite.read(client, "orders") == [b"1"]
-
-    sqlite.run(work())
+    await fill(both)
+    await both.copy()
+    with pytest.raises(InvalidInput, match="is not the copy"):
+        await wrong.reopen(with_target=True)
+    async with both.open("target") as client:
+        assert await sqlite.read(client, "orders") == [b"1"]

@@ -12,86 +12,68 @@ from txnframework.serializers import PlainText
 from txnframework.testing import MemoryStores
 
 
-def test_a_lost_reply_is_that_of_a_commit(txn_stores: MemoryStores) -> None:
+async def test_a_lost_reply_is_that_of_a_commit(txn_stores: MemoryStores) -> None:
     """Sends, acknowledgments and begins get theirs; after the fault, everything works again."""
-
-    async def check() -> None:
-        async with txn_stores.open() as client:
-            await client.create_topic("orders")
-            txn_stores.lose_next_commit_reply()
-            async with await client.producer("orders", serializer=PlainText()) as orders:
-                txn = client.transaction()
-                await txn.begin()
-                await orders.send("one", txn=txn)
-                with pytest.raises(OutcomeUnknown):
-                    await txn.commit()
-                with pytest.raises(Unavailable):
-                    await client.ping()
-                txn_stores.restore()
+    async with txn_stores.open() as client:
+        await client.create_topic("orders")
+        txn_stores.lose_next_commit_reply()
+        async with await client.producer("orders", serializer=PlainText()) as orders:
+            txn = client.transaction()
+            await txn.begin()
+            await orders.send("one", txn=txn)
+            with pytest.raises(OutcomeUnknown):
                 await txn.commit()
-                async with client.transaction() as second:
-                    await orders.send("two", txn=second)
-            assert [await client.outcome(one.id) for one in (txn, second)] == [State.COMMITTED] * 2
-        read = await txn_stores.read("orders", serializer=PlainText())
-        assert [one.content for one in read] == ["one", "two"]
-
-    asyncio.run(check())
-
-
-def test_a_fault_that_is_taken_back(txn_stores: MemoryStores) -> None:
-    async def check() -> None:
-        async with txn_stores.open() as client:
-            txn_stores.lose_next_commit_reply()
+            with pytest.raises(Unavailable):
+                await client.ping()
             txn_stores.restore()
-            async with client.transaction() as txn:
-                pass
-            assert await client.outcome(txn.id) is State.COMMITTED
+            await txn.commit()
+            async with client.transaction() as second:
+                await orders.send("two", txn=second)
+        assert [await client.outcome(one.id) for one in (txn, second)] == [State.COMMITTED] * 2
+    read = await txn_stores.read("orders", serializer=PlainText())
+    assert [one.content for one in read] == ["one", "two"]
 
-    asyncio.run(check())
+
+async def test_a_fault_that_is_taken_back(txn_stores: MemoryStores) -> None:
+    async with txn_stores.open() as client:
+        txn_stores.lose_next_commit_reply()
+        txn_stores.restore()
+        async with client.transaction() as txn:
+            pass
+        assert await client.outcome(txn.id) is State.COMMITTED
 
 
-def test_a_killed_client(txn_stores: MemoryStores) -> None:
+async def test_a_killed_client(txn_stores: MemoryStores) -> None:
     """Answers nothing any more, and leaving its block does no harm; its transaction is aborted by others."""
-
-    async def check() -> None:
-        async with txn_stores.open() as other:
-            async with txn_stores.open() as killed:
-                txn = killed.transaction()
-                await txn.begin()
-                txn_stores.kill(killed)
-                with pytest.raises(Closed):
-                    await killed.ping()
-            while await other.outcome(txn.id) is State.OPEN:
-                await txn_stores.advance(1_000)
-            assert await other.outcome(txn.id) is State.ABORTED
-
-    asyncio.run(check())
+    async with txn_stores.open() as other:
+        async with txn_stores.open() as killed:
+            txn = killed.transaction()
+            await txn.begin()
+            txn_stores.kill(killed)
+            with pytest.raises(Closed):
+                await killed.ping()
+        while await other.outcome(txn.id) is State.OPEN:
+            await txn_stores.advance(1_000)
+        assert await other.outcome(txn.id) is State.ABORTED
 
 
-def test_clients_of_other_stores_are_not_killed(txn_stores: MemoryStores, sqlite: object) -> None:
-    async def check() -> None:
-        async with sqlite.open() as client:  # type: ignore[attr-defined]
-            with pytest.raises(InvalidInput, match="cannot be killed here"):
-                txn_stores.kill(client)
-
-    asyncio.run(check())
+async def test_clients_of_other_stores_are_not_killed(txn_stores: MemoryStores, sqlite: object) -> None:
+    async with sqlite.open() as client:  # type: ignore[attr-defined]
+        with pytest.raises(InvalidInput, match="cannot be killed here"):
+            txn_stores.kill(client)
 
 
-def test_time_passes_by_itself_too(txn_stores: MemoryStores) -> None:
+async def test_time_passes_by_itself_too(txn_stores: MemoryStores) -> None:
     """So a wait with a timeout ends in a test that does not advance the clock."""
-
-    async def check() -> None:
-        async with txn_stores.open() as client:
-            await client.create_topic("orders")
-            async with await client.consumer("orders", "billing") as consumer:
-                with pytest.raises(txnframework.ReceiveTimeout):
-                    await consumer.receive(timeout_ms=10)
-                waiting = asyncio.ensure_future(consumer.receive(timeout_ms=3_600_000))
-                await txn_stores.advance(3_600_001)
-                with pytest.raises(txnframework.ReceiveTimeout):
-                    await waiting
-
-    asyncio.run(check())
+    async with txn_stores.open() as client:
+        await client.create_topic("orders")
+        async with await client.consumer("orders", "billing") as consumer:
+            with pytest.raises(txnframework.ReceiveTimeout):
+                await consumer.receive(timeout_ms=10)
+            waiting = asyncio.ensure_future(consumer.receive(timeout_ms=3_600_000))
+            await txn_stores.advance(3_600_001)
+            with pytest.raises(txnframework.ReceiveTimeout):
+                await waiting
 
 
 def test_without_await(txn_stores: MemoryStores) -> None:

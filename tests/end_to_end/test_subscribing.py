@@ -196,40 +196,36 @@ def test_one_life_ends_when_a_subscription_is_given_up(memory: Stores) -> None:
     ("failure", "lives"),
     [(None, True), (Unavailable("away"), True), (OutcomeUnknown("lost"), False)],
 )
-def test_giving_up_is_tried_again_only_where_it_ends_one_life(
+async def test_giving_up_is_tried_again_only_where_it_ends_one_life(
     memory: Stores, failure: Exception | None, lives: bool
 ) -> None:
     """Another life may have begun after the first try: it is not ended, and what nobody can know is told."""
+    async with memory.open() as client:
+        await client.create_topic("orders")
+        await client.subscribe("orders", NAME, start="earliest")
+        subscribing: Any = client.host.topics._subscriptions
+        name = "tombstone" if lives else "unlist"
+        step, failed = getattr(subscribing, name), False
 
-    async def work() -> None:
-        async with memory.open() as client:
-            await client.create_topic("orders")
-            await client.subscribe("orders", NAME, start="earliest")
-            subscribing: Any = client.host.topics._subscriptions
-            name = "tombstone" if lives else "unlist"
-            step, failed = getattr(subscribing, name), False
-
-            async def fails_once(*arguments: Any) -> None:
-                nonlocal failed
-                if not lives:
-                    await step(*arguments)
-                if failure is not None and not failed:
-                    failed = True
-                    setattr(subscribing, name, step)
-                    await client.subscribe("orders", NAME, start="earliest")
-                    raise failure
-                if lives:
-                    await step(*arguments)
-
-            setattr(subscribing, name, fails_once)
+        async def fails_once(*arguments: Any) -> None:
+            nonlocal failed
+            if not lives:
+                await step(*arguments)
+            if failure is not None and not failed:
+                failed = True
+                setattr(subscribing, name, step)
+                await client.subscribe("orders", NAME, start="earliest")
+                raise failure
             if lives:
-                await client.unsubscribe("orders", NAME)
-            else:
-                with pytest.raises(OutcomeUnknown):
-                    await client.unsubscribe("orders", NAME)
-            assert (NAME in (await client.topics.layout(TOPIC)).subscriptions) is (failure is not None)
+                await step(*arguments)
 
-    memory.run(work())
+        setattr(subscribing, name, fails_once)
+        if lives:
+            await client.unsubscribe("orders", NAME)
+        else:
+            with pytest.raises(OutcomeUnknown):
+                await client.unsubscribe("orders", NAME)
+        assert (NAME in (await client.topics.layout(TOPIC)).subscriptions) is (failure is not None)
 
 
 def test_a_split_that_outlives_a_subscription(memory: Stores) -> None:
@@ -306,45 +302,37 @@ def test_a_subscription_that_is_given_up_while_it_begins(memory: Stores) -> None
     at_every_step(memory, None, subscribe_earliest, then)
 
 
-def test_three_lives_at_once(memory: Stores) -> None:
+async def test_three_lives_at_once(memory: Stores) -> None:
     """Who makes a cursor of a life that is over makes none of the next, even while that one makes its own."""
-
-    async def work() -> None:
-        for step in range(STEPS_OF_ONE_SEGMENT**2):
-            memory.url += "."
-            async with memory.open() as client:
-                await client.create_topic("orders")
-                await publish(client)
-                late = Paused(client, subscribe_earliest, step // STEPS_OF_ONE_SEGMENT)
-                await late.until_paused()
-                if not late.at_all:
-                    return
-                if NAME in (await client.topics.layout(TOPIC)).subscriptions:
-                    await unsubscribe(client.topics)
-                next_one = Paused(client, subscribe_latest, step % STEPS_OF_ONE_SEGMENT)
-                await next_one.until_paused()
-                was_listed = NAME in (await client.topics.layout(TOPIC)).subscriptions
-                await late.go_on()
-                await next_one.go_on()
-                assert await listed(client)
-                if was_listed:
-                    assert await marks(client) == await ends(client)
-
-    memory.run(work())
-
-
-def test_acknowledging_for_a_subscription_that_was_given_up(memory: Stores) -> None:
-    """Nothing is recorded then, so nothing is confirmed, in a transaction or outside."""
-
-    async def work() -> None:
+    for step in range(STEPS_OF_ONE_SEGMENT**2):
+        memory.url += "."
         async with memory.open() as client:
             await client.create_topic("orders")
             await publish(client)
-            consumer = await client.consumer("orders", NAME, start="earliest")
-            received = await consumer.receive(timeout_ms=60_000)
-            await client.unsubscribe("orders", NAME)
-            with pytest.raises(SubscriptionNotFound):
-                await consumer.ack(received)
-            await consumer.close()
+            late = Paused(client, subscribe_earliest, step // STEPS_OF_ONE_SEGMENT)
+            await late.until_paused()
+            if not late.at_all:
+                return
+            if NAME in (await client.topics.layout(TOPIC)).subscriptions:
+                await unsubscribe(client.topics)
+            next_one = Paused(client, subscribe_latest, step % STEPS_OF_ONE_SEGMENT)
+            await next_one.until_paused()
+            was_listed = NAME in (await client.topics.layout(TOPIC)).subscriptions
+            await late.go_on()
+            await next_one.go_on()
+            assert await listed(client)
+            if was_listed:
+                assert await marks(client) == await ends(client)
 
-    memory.run(work())
+
+async def test_acknowledging_for_a_subscription_that_was_given_up(memory: Stores) -> None:
+    """Nothing is recorded then, so nothing is confirmed, in a transaction or outside."""
+    async with memory.open() as client:
+        await client.create_topic("orders")
+        await publish(client)
+        consumer = await client.consumer("orders", NAME, start="earliest")
+        received = await consumer.receive(timeout_ms=60_000)
+        await client.unsubscribe("orders", NAME)
+        with pytest.raises(SubscriptionNotFound):
+            await consumer.ack(received)
+        await consumer.close()

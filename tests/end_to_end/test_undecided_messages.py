@@ -29,59 +29,47 @@ async def waiting(client: Client) -> UndecidedMessages:
     return UndecidedMessages(first.segment, 6, txn.id)
 
 
-def test_a_reader(stores: Stores) -> None:
+async def test_a_reader(stores: Stores) -> None:
     """It knows from its opening on, also after the transaction ended; one that leaves out nothing says so."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            expected = await waiting(client)
-            reader = await client.reader("orders")
-            everything = await client.reader("orders", isolation="read_uncommitted")
-            assert [reader.undecided, everything.undecided] == [(expected,), ()]
-            assert [one.value async for one in reader] == [b"readable"]
-            assert len([one async for one in everything]) == 7
-            async with client.reader("orders", follow=True) as follower, client.reader("invoices") as invoices:
-                assert [follower.undecided, invoices.undecided] == [(), ()]
-            await client.commit(expected.txn_id)
-            assert reader.undecided == (expected,)
-            async with client.reader("orders") as later:
-                assert len([one async for one in later]) == 7
-                assert later.undecided == ()
-
-    stores.run(work())
+    async with stores.open() as client:
+        expected = await waiting(client)
+        reader = await client.reader("orders")
+        everything = await client.reader("orders", isolation="read_uncommitted")
+        assert [reader.undecided, everything.undecided] == [(expected,), ()]
+        assert [one.value async for one in reader] == [b"readable"]
+        assert len([one async for one in everything]) == 7
+        async with client.reader("orders", follow=True) as follower, client.reader("invoices") as invoices:
+            assert [follower.undecided, invoices.undecided] == [(), ()]
+        await client.commit(expected.txn_id)
+        assert reader.undecided == (expected,)
+        async with client.reader("orders") as later:
+            assert len([one async for one in later]) == 7
+            assert later.undecided == ()
 
 
-def test_a_snapshot(stores: Stores) -> None:
+async def test_a_snapshot(stores: Stores) -> None:
     """It knows as its readers do, each of its own topic."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            expected = await waiting(client)
-            snapshot = await client.snapshot("orders", "invoices")
-            readers = [await snapshot.reader(topic) for topic in ("orders", "invoices")]
-            assert snapshot.undecided == (expected,)
-            assert [one.undecided for one in readers] == [(expected,), ()]
-            await client.abort(expected.txn_id)
-            assert (await client.snapshot("orders", "invoices")).undecided == ()
-
-    stores.run(work())
+    async with stores.open() as client:
+        expected = await waiting(client)
+        snapshot = await client.snapshot("orders", "invoices")
+        readers = [await snapshot.reader(topic) for topic in ("orders", "invoices")]
+        assert snapshot.undecided == (expected,)
+        assert [one.undecided for one in readers] == [(expected,), ()]
+        await client.abort(expected.txn_id)
+        assert (await client.snapshot("orders", "invoices")).undecided == ()
 
 
-def test_the_lag_of_a_subscription(stores: Stores) -> None:
+async def test_the_lag_of_a_subscription(stores: Stores) -> None:
     """Beside the readable messages it has what waits."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            expected = await waiting(client)
-            (orders,) = (await client.lag("orders", "billing")).segments
-            (invoices,) = (await client.lag("invoices", "billing")).segments
-            assert [orders.messages, orders.undecided] == [1, expected]
-            assert [invoices.messages, invoices.undecided] == [1, None]
-            await client.commit(expected.txn_id)
-            (orders,) = (await client.lag("orders", "billing")).segments
-            assert (orders.messages >= 7, orders.undecided) == (True, None)
-
-    stores.run(work())
+    async with stores.open() as client:
+        expected = await waiting(client)
+        (orders,) = (await client.lag("orders", "billing")).segments
+        (invoices,) = (await client.lag("invoices", "billing")).segments
+        assert [orders.messages, orders.undecided] == [1, expected]
+        assert [invoices.messages, invoices.undecided] == [1, None]
+        await client.commit(expected.txn_id)
+        (orders,) = (await client.lag("orders", "billing")).segments
+        assert (orders.messages >= 7, orders.undecided) == (True, None)
 
 
 def test_the_blocking_facade(memory: Stores) -> None:

@@ -78,93 +78,77 @@ async def an_hour(clock: VirtualEnvironment, reads: Counter[str]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_waiting_at_the_end_of_a_topic(
+async def test_waiting_at_the_end_of_a_topic(
     memory: Stores, virtual: VirtualEnvironment, reads: Counter[str], kind: str
 ) -> None:
     """Also when everything was received and acknowledged before; what comes is delivered at once."""
-
-    async def work() -> None:
-        async with memory.open(transactions={"sweep": False}) as client:
-            await client.create_topic("orders", segments=4)
-            producer = await client.producer("orders")
-            await producer.send(b"0")
-            consumer = await client.consumer("orders", "billing", type=kind, start="earliest")
-            async with client.transaction() as txn:
-                await consumer.ack(await consumer.receive(), txn=txn)
-            waiting: asyncio.Future[Message] = asyncio.ensure_future(consumer.receive())
-            await an_hour(virtual, reads)
-            await producer.send(b"1")
-            assert (await waiting).value == b"1"
-            assert reads
-            await consumer.close()
-
-    memory.run(work())
+    async with memory.open(transactions={"sweep": False}) as client:
+        await client.create_topic("orders", segments=4)
+        producer = await client.producer("orders")
+        await producer.send(b"0")
+        consumer = await client.consumer("orders", "billing", type=kind, start="earliest")
+        async with client.transaction() as txn:
+            await consumer.ack(await consumer.receive(), txn=txn)
+        waiting: asyncio.Future[Message] = asyncio.ensure_future(consumer.receive())
+        await an_hour(virtual, reads)
+        await producer.send(b"1")
+        assert (await waiting).value == b"1"
+        assert reads
+        await consumer.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_waiting_behind_an_open_transaction(
+async def test_waiting_behind_an_open_transaction(
     memory: Stores, virtual: VirtualEnvironment, reads: Counter[str], kind: str
 ) -> None:
     """With its messages, and later ones outside of it, standing there unread; its end is noticed without asking."""
-
-    async def work() -> None:
-        alone = {"sweep": False}
-        async with memory.open(transactions=alone) as client, memory.open(transactions=alone) as elsewhere:
-            await client.create_topic("orders")
-            consumer = await client.consumer("orders", "billing", type=kind, start="earliest")
-            producer = await elsewhere.producer("orders")
-            txn = elsewhere.transaction(timeout_ms=2 * HOUR_MS)
-            await txn.begin()
-            await producer.send(b"0", txn=txn)
-            await producer.send(b"1")
-            waiting = asyncio.ensure_future(consumer.receive())
-            await an_hour(virtual, reads)
-            await txn.commit()
-            assert (await waiting).value == b"0"
-            assert (await consumer.receive()).value == b"1"
-            await consumer.close()
-
-    memory.run(work())
+    alone = {"sweep": False}
+    async with memory.open(transactions=alone) as client, memory.open(transactions=alone) as elsewhere:
+        await client.create_topic("orders")
+        consumer = await client.consumer("orders", "billing", type=kind, start="earliest")
+        producer = await elsewhere.producer("orders")
+        txn = elsewhere.transaction(timeout_ms=2 * HOUR_MS)
+        await txn.begin()
+        await producer.send(b"0", txn=txn)
+        await producer.send(b"1")
+        waiting = asyncio.ensure_future(consumer.receive())
+        await an_hour(virtual, reads)
+        await txn.commit()
+        assert (await waiting).value == b"0"
+        assert (await consumer.receive()).value == b"1"
+        await consumer.close()
 
 
-def test_waiting_for_a_transaction_that_holds_messages(
+async def test_waiting_for_a_transaction_that_holds_messages(
     memory: Stores, virtual: VirtualEnvironment, reads: Counter[str]
 ) -> None:
     """What an open transaction acknowledged is not asked after; when that aborts, it comes again at once."""
-
-    async def work() -> None:
-        async with memory.open(transactions={"sweep": False}) as client:
-            await client.create_topic("orders")
-            await (await client.producer("orders")).send(b"0")
-            consumer = await client.consumer("orders", "billing", start="earliest")
-            txn = client.transaction(timeout_ms=2 * HOUR_MS)
-            await txn.begin()
-            await consumer.ack(await consumer.receive(), txn=txn)
-            waiting = asyncio.ensure_future(consumer.receive())
-            await an_hour(virtual, reads)
-            await txn.abort()
-            assert (await waiting).redelivery_count == 1
-            await consumer.close()
-
-    memory.run(work())
+    async with memory.open(transactions={"sweep": False}) as client:
+        await client.create_topic("orders")
+        await (await client.producer("orders")).send(b"0")
+        consumer = await client.consumer("orders", "billing", start="earliest")
+        txn = client.transaction(timeout_ms=2 * HOUR_MS)
+        await txn.begin()
+        await consumer.ack(await consumer.receive(), txn=txn)
+        waiting = asyncio.ensure_future(consumer.receive())
+        await an_hour(virtual, reads)
+        await txn.abort()
+        assert (await waiting).redelivery_count == 1
+        await consumer.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_waiting_for_room(memory: Stores, virtual: VirtualEnvironment, reads: Counter[str], kind: str) -> None:
+async def test_waiting_for_room(memory: Stores, virtual: VirtualEnvironment, reads: Counter[str], kind: str) -> None:
     """Nobody takes what was read ahead: no more is read, and nothing turns, until somebody does."""
-
-    async def work() -> None:
-        bounds: dict[str, object] = {"read_entries_max": 1, "unacknowledged_messages_max": 1}
-        async with memory.open(transactions={"sweep": False}, subscriptions=bounds) as client:
-            await client.create_topic("orders")
-            producer = await client.producer("orders")
-            for number in range(5):
-                await producer.send(b"%d" % number)
-            consumer = await client.consumer("orders", "billing", type=kind, start="earliest")
-            first = await consumer.receive()
-            await an_hour(virtual, reads)
-            await consumer.ack(first)
-            assert (await consumer.receive()).value == b"1"
-            await consumer.close()
-
-    memory.run(work())
+    bounds: dict[str, object] = {"read_entries_max": 1, "unacknowledged_messages_max": 1}
+    async with memory.open(transactions={"sweep": False}, subscriptions=bounds) as client:
+        await client.create_topic("orders")
+        producer = await client.producer("orders")
+        for number in range(5):
+            await producer.send(b"%d" % number)
+        consumer = await client.consumer("orders", "billing", type=kind, start="earliest")
+        first = await consumer.receive()
+        await an_hour(virtual, reads)
+        await consumer.ack(first)
+        assert (await consumer.receive()).value == b"1"
+        await consumer.close()

@@ -11,122 +11,98 @@ from txnframework import Isolation, MessageID, State, TransactionHasFailedOperat
 from txnframework.errors import InvalidInput
 
 
-def test_isolation_may_be_text_and_is_never_ignored(memory: Any) -> None:
+async def test_isolation_may_be_text_and_is_never_ignored(memory: Any) -> None:
     """An isolation level that is not known would otherwise silently read something else than was asked for."""
-
-    async def work() -> None:
-        async with memory.open() as client:
-            await client.create_topic("t")
-            async with await client.producer("t") as producer, client.transaction() as txn:
-                await producer.send(b"undecided", txn=txn)
-                for isolation in ("read_uncommitted", Isolation.READ_UNCOMMITTED):
-                    assert await memory.read(client, "t", isolation=isolation) == [b"undecided"]
-                assert await memory.read(client, "t", isolation="read_committed") == []
-                with pytest.raises(InvalidInput, match="'read_committed' or 'read_uncommitted', not 'bogus'"):
-                    await client.reader("t", isolation="bogus")
-
-    memory.run(work())
+    async with memory.open() as client:
+        await client.create_topic("t")
+        async with await client.producer("t") as producer, client.transaction() as txn:
+            await producer.send(b"undecided", txn=txn)
+            for isolation in ("read_uncommitted", Isolation.READ_UNCOMMITTED):
+                assert await memory.read(client, "t", isolation=isolation) == [b"undecided"]
+            assert await memory.read(client, "t", isolation="read_committed") == []
+            with pytest.raises(InvalidInput, match="'read_committed' or 'read_uncommitted', not 'bogus'"):
+                await client.reader("t", isolation="bogus")
 
 
-def test_a_transaction_id_travels_as_text(memory: Any) -> None:
+async def test_a_transaction_id_travels_as_text(memory: Any) -> None:
     """What ``str`` makes of an id is what another process can join, ask about and end."""
-
-    async def work() -> None:
-        async with memory.open() as client:
-            await client.create_topic("t")
-            async with await client.producer("t") as producer:
-                txn = client.transaction()
-                await txn.begin()
-                async with client.join(str(txn.id)) as joined:
-                    await producer.send(b"x", txn=joined)
-                assert await client.outcome(str(txn.id)) is State.OPEN
-                await client.commit(str(txn.id), [joined.branch])
-                assert await client.outcome(txn.id) is State.COMMITTED
-            with pytest.raises(InvalidInput, match="'abc' is not a transaction id"):
-                await client.outcome("abc")
-
-    memory.run(work())
+    async with memory.open() as client:
+        await client.create_topic("t")
+        async with await client.producer("t") as producer:
+            txn = client.transaction()
+            await txn.begin()
+            async with client.join(str(txn.id)) as joined:
+                await producer.send(b"x", txn=joined)
+            assert await client.outcome(str(txn.id)) is State.OPEN
+            await client.commit(str(txn.id), [joined.branch])
+            assert await client.outcome(txn.id) is State.COMMITTED
+        with pytest.raises(InvalidInput, match="'abc' is not a transaction id"):
+            await client.outcome("abc")
 
 
-def test_what_failed_first_is_the_cause_of_the_failed_commit(memory: Any) -> None:
+async def test_what_failed_first_is_the_cause_of_the_failed_commit(memory: Any) -> None:
     """Whoever swallowed a failed send still learns from the commit which one it was."""
-
-    async def work() -> None:
-        async with memory.open(client={"message_bytes_max": 10}) as client:
-            await client.create_topic("t")
-            async with await client.producer("t") as producer:
-                txn = client.transaction()
-                await txn.begin()
-                with pytest.raises(InvalidInput) as failed:
-                    await producer.send(b"x" * 11, txn=txn)
-                with pytest.raises(TransactionHasFailedOperations) as refused:
-                    await txn.commit()
-                assert refused.value.__cause__ is failed.value
-
-    memory.run(work())
+    async with memory.open(client={"message_bytes_max": 10}) as client:
+        await client.create_topic("t")
+        async with await client.producer("t") as producer:
+            txn = client.transaction()
+            await txn.begin()
+            with pytest.raises(InvalidInput) as failed:
+                await producer.send(b"x" * 11, txn=txn)
+            with pytest.raises(TransactionHasFailedOperations) as refused:
+                await txn.commit()
+            assert refused.value.__cause__ is failed.value
 
 
-def test_segments_are_found_by_the_topics_name(memory: Any) -> None:
+async def test_segments_are_found_by_the_topics_name(memory: Any) -> None:
     """Splitting and merging take segment ids, and a consumer may take one segment: the layout names them."""
-
-    async def work() -> None:
-        async with memory.open() as client:
-            await client.create_topic("t", segments=2)
-            layout = await client.layout("t")
-            assert [segment.id for segment in layout.active()] == [0, 1]
-            assert str(layout.name_of(1)) == "segment://public/default/t/8000-ffff-1"
-            await client.split("t", layout.active()[0].id)
-            assert [segment.id for segment in (await client.layout("t")).active()] == [2, 3, 1]
-
-    memory.run(work())
+    async with memory.open() as client:
+        await client.create_topic("t", segments=2)
+        layout = await client.layout("t")
+        assert [segment.id for segment in layout.active()] == [0, 1]
+        assert str(layout.name_of(1)) == "segment://public/default/t/8000-ffff-1"
+        await client.split("t", layout.active()[0].id)
+        assert [segment.id for segment in (await client.layout("t")).active()] == [2, 3, 1]
 
 
-def test_an_id_that_no_message_has(memory: Any) -> None:
+async def test_an_id_that_no_message_has(memory: Any) -> None:
     """Reading from it, or seeking to it, would silently pass everything or nothing."""
-
-    async def work() -> None:
-        async with memory.open() as client:
-            await client.create_topic("t")
-            await client.create_topic("other")
-            async with await client.producer("t") as producer, await client.producer("other") as others:
-                first, elsewhere = await producer.send(b"first"), await others.send(b"elsewhere")
-                await producer.send(b"second")
-            never = MessageID.parse(f"{first.segment}@999:5:0")
-            assert await memory.read(client, "t", start=first) == [b"second"]
-            with pytest.raises(InvalidInput, match=r"there is no message at segment.*@999:5:0"):
-                await client.reader("t", start=never)
-            with pytest.raises(InvalidInput, match=r"is not the id of a message of topic://public/default/t$"):
-                await client.reader("t", start=elsewhere)
-            async with await client.consumer("t", "billing", start="earliest") as consumer:
-                for seek in (consumer.seek, lambda to: client.seek("t", "billing", to)):
-                    with pytest.raises(InvalidInput, match="is not among the segments of topic://public/default/t "):
-                        await seek(elsewhere)
-                received = await consumer.receive(timeout_ms=60_000)
-                with pytest.raises(InvalidInput, match="not a message: name its id"):
-                    await consumer.seek(received)
-                with pytest.raises(InvalidInput, match=r"not a list; several are given one by one, as in ack\(\*mess"):
-                    await consumer.ack([received])
-
-    memory.run(work())
+    async with memory.open() as client:
+        await client.create_topic("t")
+        await client.create_topic("other")
+        async with await client.producer("t") as producer, await client.producer("other") as others:
+            first, elsewhere = await producer.send(b"first"), await others.send(b"elsewhere")
+            await producer.send(b"second")
+        never = MessageID.parse(f"{first.segment}@999:5:0")
+        assert await memory.read(client, "t", start=first) == [b"second"]
+        with pytest.raises(InvalidInput, match=r"there is no message at segment.*@999:5:0"):
+            await client.reader("t", start=never)
+        with pytest.raises(InvalidInput, match=r"is not the id of a message of topic://public/default/t$"):
+            await client.reader("t", start=elsewhere)
+        async with await client.consumer("t", "billing", start="earliest") as consumer:
+            for seek in (consumer.seek, lambda to: client.seek("t", "billing", to)):
+                with pytest.raises(InvalidInput, match="is not among the segments of topic://public/default/t "):
+                    await seek(elsewhere)
+            received = await consumer.receive(timeout_ms=60_000)
+            with pytest.raises(InvalidInput, match="not a message: name its id"):
+                await consumer.seek(received)
+            with pytest.raises(InvalidInput, match=r"not a list; several are given one by one, as in ack\(\*mess"):
+                await consumer.ack([received])
 
 
-def test_a_transactions_id_in_place_of_it(memory: Any) -> None:
+async def test_a_transactions_id_in_place_of_it(memory: Any) -> None:
     """An id names a transaction, and is no part of it: what makes it one is said."""
-
-    async def work() -> None:
-        async with memory.open() as client:
-            await client.create_topic("t")
-            async with (
-                await client.producer("t") as producer,
-                await client.consumer("t", "billing") as consumer,
-                client.transaction() as txn,
-            ):
-                sent = await producer.send(b"x")
-                for asking in (producer.send(b"y", txn=str(txn.id)), consumer.ack(sent, txn=str(txn.id))):
-                    with pytest.raises(InvalidInput, match=r"client\.join\(\) returned; this is of the type str"):
-                        await asking
-
-    memory.run(work())
+    async with memory.open() as client:
+        await client.create_topic("t")
+        async with (
+            await client.producer("t") as producer,
+            await client.consumer("t", "billing") as consumer,
+            client.transaction() as txn,
+        ):
+            sent = await producer.send(b"x")
+            for asking in (producer.send(b"y", txn=str(txn.id)), consumer.ack(sent, txn=str(txn.id))):
+                with pytest.raises(InvalidInput, match=r"client\.join\(\) returned; this is of the type str"):
+                    await asking
 
 
 def test_a_configuration_that_is_none() -> None:
@@ -134,13 +110,9 @@ def test_a_configuration_that_is_none() -> None:
         txnframework.config.load_config(5)  # type: ignore[arg-type]
 
 
-def test_a_number_in_place_of_a_rule_for_dead_letters(memory: Any) -> None:
+async def test_a_number_in_place_of_a_rule_for_dead_letters(memory: Any) -> None:
     """The number alone does not say what it counts."""
-
-    async def work() -> None:
-        async with memory.open() as client:
-            await client.create_topic("t")
-            with pytest.raises(InvalidInput, match=r"dead_letter is a rule such as DeadLetter\(3\), not 5$"):
-                await client.consumer("t", "s", dead_letter=5)
-
-    memory.run(work())
+    async with memory.open() as client:
+        await client.create_topic("t")
+        with pytest.raises(InvalidInput, match=r"dead_letter is a rule such as DeadLetter\(3\), not 5$"):
+            await client.consumer("t", "s", dead_letter=5)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from console_world import run
 
 from txnframework.errors import Unavailable
 from txnframework.testing import VirtualEnvironment
@@ -32,44 +31,36 @@ class Counter:
 
 
 @pytest.mark.parametrize(("takes_ms", "fresh_ms"), [(0, FRESH_MS), (1_000, LOAD_MAX * 1_000)])
-def test_it_is_read_again_when_it_is_old(takes_ms: int, fresh_ms: int) -> None:
+async def test_it_is_read_again_when_it_is_old(takes_ms: int, fresh_ms: int) -> None:
     """A value that takes long to read is used for longer."""
-
-    async def work() -> None:
-        environment = VirtualEnvironment()
-        read = Counter(environment, takes_ms)
-        value = Remembered(read, environment)
-        asked = [asyncio.ensure_future(value.get()) for _ in range(3)]
-        await environment.advance(takes_ms)
-        assert [await one for one in asked] == [1, 1, 1]
-        await environment.advance(fresh_ms - 1)
-        assert await value.get() == 1
-        await environment.advance(1)
-        again = asyncio.ensure_future(value.get())
-        await environment.advance(takes_ms)
-        assert await again == 2
-
-    run(work())
+    environment = VirtualEnvironment()
+    read = Counter(environment, takes_ms)
+    value = Remembered(read, environment)
+    asked = [asyncio.ensure_future(value.get()) for _ in range(3)]
+    await environment.advance(takes_ms)
+    assert [await one for one in asked] == [1, 1, 1]
+    await environment.advance(fresh_ms - 1)
+    assert await value.get() == 1
+    await environment.advance(1)
+    again = asyncio.ensure_future(value.get())
+    await environment.advance(takes_ms)
+    assert await again == 2
 
 
-def test_a_change_during_a_reading() -> None:
+async def test_a_change_during_a_reading() -> None:
     """What a reading found that began before the change is not used afterwards; nor is it after a failure."""
-
-    async def work() -> None:
-        environment = VirtualEnvironment()
-        read = Counter(environment, 10)
-        value = Remembered(read, environment)
-        before = asyncio.ensure_future(value.get())
-        await environment.advance(1)
-        value.forget()
-        after = asyncio.ensure_future(value.get())
-        await environment.advance(10)
-        assert (await before, await after, await value.get()) == (1, 2, 2)
-        value.forget()
-        read.takes_ms, read.error = 0, Unavailable("down")
-        for _ in range(2):
-            with pytest.raises(Unavailable):
-                await value.get()
-        assert read.count == 4
-
-    run(work())
+    environment = VirtualEnvironment()
+    read = Counter(environment, 10)
+    value = Remembered(read, environment)
+    before = asyncio.ensure_future(value.get())
+    await environment.advance(1)
+    value.forget()
+    after = asyncio.ensure_future(value.get())
+    await environment.advance(10)
+    assert (await before, await after, await value.get()) == (1, 2, 2)
+    value.forget()
+    read.takes_ms, read.error = 0, Unavailable("down")
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            await value.get()
+    assert read.count == 4

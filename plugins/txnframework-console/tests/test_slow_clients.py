@@ -77,21 +77,17 @@ async def echo(_: Any, receive: Any, send: Any) -> None:
 
 
 @pytest.mark.parametrize("request_part", [b"", b"GET / HTTP/1.1\r\nHost: ", HEAD + b"x" * 100])
-def test_half_a_request(request_part: bytes) -> None:
+async def test_half_a_request(request_part: bytes) -> None:
     """A client is closed that sends nothing, a part of the headers or a part of the body."""
-
-    async def work() -> None:
-        async with opened(echo) as site:
-            reader, writer = await site.enter(request_part)
-            await until(lambda: len(site.connections) == 1)
-            await site.pass_time(lambda: not len(site.connections))
-            assert await reader.read() == b""
-            writer.close()
-
-    asyncio.run(work())
+    async with opened(echo) as site:
+        reader, writer = await site.enter(request_part)
+        await until(lambda: len(site.connections) == 1)
+        await site.pass_time(lambda: not len(site.connections))
+        assert await reader.read() == b""
+        writer.close()
 
 
-def test_an_answer_that_is_not_read() -> None:
+async def test_an_answer_that_is_not_read() -> None:
     """The application learns that its client is gone, although the client never closed the connection."""
     told = asyncio.Event()
 
@@ -104,16 +100,13 @@ def test_an_answer_that_is_not_read() -> None:
             await asyncio.sleep(0)
         told.set()
 
-    async def work() -> None:
-        async with opened(endless) as site:
-            _, writer = await site.enter(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            await site.pass_time(told.is_set)
-            writer.transport.abort()
-
-    asyncio.run(work())
+    async with opened(endless) as site:
+        _, writer = await site.enter(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await site.pass_time(told.is_set)
+        writer.transport.abort()
 
 
-def test_a_long_answer_is_not_the_fault_of_its_client() -> None:
+async def test_a_long_answer_is_not_the_fault_of_its_client() -> None:
     """While the application works, or waits for an event to tell, the connection stays."""
     begun, going_on = asyncio.Event(), asyncio.Event()
 
@@ -126,32 +119,25 @@ def test_a_long_answer_is_not_the_fault_of_its_client() -> None:
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body"})
 
-    async def work() -> None:
-        async with opened(slow) as site:
-            reader, writer = await site.enter(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            await begun.wait()
-            site.now_s += 1_000
-            site.connections.close_overdue()
-            going_on.set()
-            assert (await reader.readline()).startswith(b"HTTP/1.1 204")
-            writer.close()
-
-    asyncio.run(work())
+    async with opened(slow) as site:
+        reader, writer = await site.enter(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await begun.wait()
+        site.now_s += 1_000
+        site.connections.close_overdue()
+        going_on.set()
+        assert (await reader.readline()).startswith(b"HTTP/1.1 204")
+        writer.close()
 
 
-def test_silent_clients_keep_nobody_out() -> None:
+async def test_silent_clients_keep_nobody_out() -> None:
     """Many more of them than there may be connections."""
-
-    async def work() -> None:
-        async with opened(echo) as site:
-            silent = [await site.enter(b"GET / HTTP/1.1\r\nX: ") for _ in range(20)]
-            reader, writer = await site.enter(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            assert (await reader.read()).startswith(b"HTTP/1.1 200")
-            assert len(site.connections) <= 3
-            for _, one in (*silent, (reader, writer)):
-                one.close()
-
-    asyncio.run(work())
+    async with opened(echo) as site:
+        silent = [await site.enter(b"GET / HTTP/1.1\r\nX: ") for _ in range(20)]
+        reader, writer = await site.enter(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 200")
+        assert len(site.connections) <= 3
+        for _, one in (*silent, (reader, writer)):
+            one.close()
 
 
 def test_clients_do_not_fill_the_log(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
@@ -174,16 +160,12 @@ def test_clients_do_not_fill_the_log(caplog: pytest.LogCaptureFixture, capfd: py
     assert capfd.readouterr().err == ""
 
 
-def test_connections_are_forgotten() -> None:
+async def test_connections_are_forgotten() -> None:
     """Of clients that leave in any state."""
-
-    async def work() -> None:
-        async with opened(echo) as site:
-            for request in (b"", b"GET ", HEAD, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"):
-                _, writer = await site.enter(request)
-                writer.transport.abort()
-            with socket.create_connection((HOST, site.port)):
-                pass
-            await until(lambda: len(site.connections) == 0)
-
-    asyncio.run(work())
+    async with opened(echo) as site:
+        for request in (b"", b"GET ", HEAD, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"):
+            _, writer = await site.enter(request)
+            writer.transport.abort()
+        with socket.create_connection((HOST, site.port)):
+            pass
+        await until(lambda: len(site.connections) == 0)

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
-from console_world import run, served
+from console_world import served
 from rich.console import Console as Terminal
 from rich.console import RenderableType
 
@@ -56,60 +56,52 @@ def test_keys_of_a_terminal() -> None:
     assert keys_of("aé\r\x01".encode()) == ["a", "é", "enter"]
 
 
-def test_a_screen() -> None:
+async def test_a_screen() -> None:
     """It shows what is read, follows keys at once, names an outage, recovers, and ends with q."""
+    async with served() as world:
+        await world.client.create_topic("orders")
+        txn = world.client.transaction(principal="checkout")
+        await txn.begin()
+        drawings: list[RenderableType] = []
 
-    async def work() -> None:
-        async with served() as world:
-            await world.client.create_topic("orders")
-            txn = world.client.transaction(principal="checkout")
-            await txn.begin()
-            drawings: list[RenderableType] = []
+        class Same(BackgroundClient):
+            def client(self) -> object:  # type: ignore[override]
+                return world.looking
 
-            class Same(BackgroundClient):
-                def client(self) -> object:  # type: ignore[override]
-                    return world.looking
-
-            connection = Same(lambda: None, world.environment)  # type: ignore[arg-type, return-value]
-            screen = Screen(connection, world.environment, drawings.append, lambda: 10)
-            running = asyncio.ensure_future(screen.run())
-            await world.environment.advance(10)
-            assert "orders 1 0" in text_of(drawings[-1])
-            screen.keys.put_nowait("2")
-            await world.environment.advance(10)
-            assert f"{txn.id} open" in text_of(drawings[-1])
-            assert "checkout" in text_of(drawings[-1])
-            world.cut()
-            await world.environment.advance(5_000)
-            assert "The stores do not answer" in text_of(drawings[-1])
-            world.restore()
-            await world.environment.advance(5_000)
-            assert "The stores do not answer" not in text_of(drawings[-1])
-            screen.keys.put_nowait("q")
-            await running
-
-    run(work())
+        connection = Same(lambda: None, world.environment)  # type: ignore[arg-type, return-value]
+        screen = Screen(connection, world.environment, drawings.append, lambda: 10)
+        running = asyncio.ensure_future(screen.run())
+        await world.environment.advance(10)
+        assert "orders 1 0" in text_of(drawings[-1])
+        screen.keys.put_nowait("2")
+        await world.environment.advance(10)
+        assert f"{txn.id} open" in text_of(drawings[-1])
+        assert "checkout" in text_of(drawings[-1])
+        world.cut()
+        await world.environment.advance(5_000)
+        assert "The stores do not answer" in text_of(drawings[-1])
+        world.restore()
+        await world.environment.advance(5_000)
+        assert "The stores do not answer" not in text_of(drawings[-1])
+        screen.keys.put_nowait("q")
+        await running
 
 
-def test_one_reading() -> None:
+async def test_one_reading() -> None:
     """The document has the largest lags first, and each open transaction with its owner."""
-
-    async def work() -> None:
-        async with served() as world:
-            for name in ("a", "b"):
-                await world.client.create_topic(name)
-                await world.client.subscribe(name, "s", start="earliest")
-            async with await world.client.producer("b") as producer:
-                await producer.send(b"1")
-            txn = world.client.transaction(principal="checkout")
-            await txn.begin()
-            found = json.loads(json.dumps(await read_once(world.looking, world.environment, 1)))
-            assert found["format"] == 1
-            assert [(one["topic"][-1], one["lag"]) for one in found["subscriptions"]] == [("b", 1)]
-            (one,) = found["transactions"]
-            assert (one["transaction"], one["principal"], one["owner_lives"]) == (str(txn.id), "checkout", True)
-
-    run(work())
+    async with served() as world:
+        for name in ("a", "b"):
+            await world.client.create_topic(name)
+            await world.client.subscribe(name, "s", start="earliest")
+        async with await world.client.producer("b") as producer:
+            await producer.send(b"1")
+        txn = world.client.transaction(principal="checkout")
+        await txn.begin()
+        found = json.loads(json.dumps(await read_once(world.looking, world.environment, 1)))
+        assert found["format"] == 1
+        assert [(one["topic"][-1], one["lag"]) for one in found["subscriptions"]] == [("b", 1)]
+        (one,) = found["transactions"]
+        assert (one["transaction"], one["principal"], one["owner_lives"]) == (str(txn.id), "checkout", True)
 
 
 def test_commands(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from console_world import TOKEN, Served, run, served, stores_of
+from console_world import TOKEN, Served, served, stores_of
 
 from txnframework.model.transactions import Action, End
 
@@ -51,34 +51,27 @@ async def prepared(world: Served, topic: str, domain: str) -> tuple[str, str, st
 
 
 @pytest.mark.parametrize("log_family", [False, True])
-def test_no_page_writes(log_family: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_page_writes(log_family: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even the page of a subscription on which an ended transaction acknowledged; it says what it leaves out."""
     topic, domain = ("persistent://public/default/orders", "persistent") if log_family else ("orders", "segment")
 
-    async def work() -> None:
-        async with served(log_family=log_family, consumes=True) as world:
-            paths = await prepared(world, topic, domain)
-            writes = counted_writes(world, monkeypatch)
-            for path in (*paths, "/", "/topics?sort=lag", "/subscriptions", "/transactions", "/processes"):
-                shown = await world.page(path)
-                assert not writes, (path, writes)
-                if path == paths[0]:
-                    assert "shown with --allow-changes only" in shown
-                    assert "Acknowledged up to" not in shown
-
-    run(work())
-
-
-def test_positions_settle_with_changes_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where changes are allowed, the page of a subscription shows its positions, and says that it settles."""
-
-    async def work() -> None:
-        async with served(TOKEN, consumes=True) as world:
-            path, *_ = await prepared(world, "orders", "segment")
-            writes = counted_writes(world, monkeypatch)
+    async with served(log_family=log_family, consumes=True) as world:
+        paths = await prepared(world, topic, domain)
+        writes = counted_writes(world, monkeypatch)
+        for path in (*paths, "/", "/topics?sort=lag", "/subscriptions", "/transactions", "/processes"):
             shown = await world.page(path)
-            assert "Acknowledged up to" in shown
-            assert "Reading the positions settles" in shown
-            assert writes
+            assert not writes, (path, writes)
+            if path == paths[0]:
+                assert "shown with --allow-changes only" in shown
+                assert "Acknowledged up to" not in shown
 
-    run(work())
+
+async def test_positions_settle_with_changes_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where changes are allowed, the page of a subscription shows its positions, and says that it settles."""
+    async with served(TOKEN, consumes=True) as world:
+        path, *_ = await prepared(world, "orders", "segment")
+        writes = counted_writes(world, monkeypatch)
+        shown = await world.page(path)
+        assert "Acknowledged up to" in shown
+        assert "Reading the positions settles" in shown
+        assert writes

@@ -59,44 +59,39 @@ async def kill(processes: list[asyncio.subprocess.Process]) -> None:
         await one.wait()
 
 
-def test_replicators_that_are_killed_at_random(folder: Path) -> None:
+async def test_replicators_that_are_killed_at_random(folder: Path) -> None:
     """Each message is copied once, and a reader never sees a part of a transaction."""
     chance = random.Random(24)
 
-    async def work() -> None:
-        async with txnframework.open("a.toml") as source, txnframework.open("b.toml") as target:
-            for name in NAMES:
-                await source.create_topic(name, segments=2)
-                await target.create_topic(name)
-            for each in range(3):
-                running = [await asyncio.create_subprocess_exec(*COMMAND, *NAMES) for _ in range(1 + each % 2)]
-                try:
-                    await write(source, range(each * 20, each * 20 + 20))
-                    # Until the first of them works, and a little longer.
-                    async with asyncio.timeout(PATIENCE_S):
-                        while not await messages_of(target, NAMES[0]):  # noqa: ASYNC110
-                            await asyncio.sleep(0.01)
-                    await asyncio.sleep(chance.random())
-                    assert not await torn(target, topics_of("topic"))
-                finally:
-                    await kill(running)
-                assert not await torn(target, topics_of("topic"))
-            last = await asyncio.create_subprocess_exec(*COMMAND, "--once", *NAMES)
+    async with txnframework.open("a.toml") as source, txnframework.open("b.toml") as target:
+        for name in NAMES:
+            await source.create_topic(name, segments=2)
+            await target.create_topic(name)
+        for each in range(3):
+            running = [await asyncio.create_subprocess_exec(*COMMAND, *NAMES) for _ in range(1 + each % 2)]
             try:
-                assert await asyncio.wait_for(last.wait(), PATIENCE_S) == 0
+                await write(source, range(each * 20, each * 20 + 20))
+                # Until the first of them works, and a little longer.
+                async with asyncio.timeout(PATIENCE_S):
+                    while not await messages_of(target, NAMES[0]):  # noqa: ASYNC110
+                        await asyncio.sleep(0.01)
+                await asyncio.sleep(chance.random())
+                assert not await torn(target, topics_of("topic"))
             finally:
-                await kill([last])
+                await kill(running)
             assert not await torn(target, topics_of("topic"))
-            for name in NAMES:
-                original = await messages_of(source, name)
-                copied = await messages_of(target, name)
-                assert len(original) == 120
-                assert sorted(str(one.id) for one in original) == sorted(
-                    one.headers[ID_HEADER].decode() for one in copied
-                )
-                assert by_key(original) == by_key(copied)
-
-    asyncio.run(work())
+        last = await asyncio.create_subprocess_exec(*COMMAND, "--once", *NAMES)
+        try:
+            assert await asyncio.wait_for(last.wait(), PATIENCE_S) == 0
+        finally:
+            await kill([last])
+        assert not await torn(target, topics_of("topic"))
+        for name in NAMES:
+            original = await messages_of(source, name)
+            copied = await messages_of(target, name)
+            assert len(original) == 120
+            assert sorted(str(one.id) for one in original) == sorted(one.headers[ID_HEADER].decode() for one in copied)
+            assert by_key(original) == by_key(copied)
 
 
 def test_output_and_lag(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from geo_world import World, run
+from geo_world import World
 
 from txnframework.errors import InvalidInput
 from txnframework.model.positions import EARLIEST, Position
@@ -29,22 +29,19 @@ def test_what_is_no_progress_is_refused(stored: bytes | None) -> None:
         decode(stored, "geo-default")
 
 
-def test_a_late_copy_of_the_first_progress_is_dropped() -> None:
+async def test_a_late_copy_of_the_first_progress_is_dropped() -> None:
     """A process that was paused before it stored the first progress, for longer than producers are remembered."""
     world = World()
 
-    async def work() -> None:
-        async with world.source.open() as source:
-            await world.create(source)
-            await world.send(source)
-            assert await world.copy() == 4
-            first, *_ = await world.target.read("geo-default")
-            for _ in range(2):
-                async with world.target.open() as target, await target.producer("geo-default") as producer:
-                    await producer.send(first.value)
-                assert await world.copy() == 0
-            await world.send(source)
-            assert await world.copy() == 4
-        await world.assert_same()
-
-    run(work())
+    async with world.source.open() as source:
+        await world.create(source)
+        await world.send(source)
+        assert await world.copy() == 4
+        first, *_ = await world.target.read("geo-default")
+        for _ in range(2):
+            async with world.target.open() as target, await target.producer("geo-default") as producer:
+                await producer.send(first.value)
+            assert await world.copy() == 0
+        await world.send(source)
+        assert await world.copy() == 4
+    await world.assert_same()

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
-from geo_world import World, run, torn
+from geo_world import World, torn
 
 from txnframework import Client
 from txnframework.errors import TxnFrameworkError
@@ -52,69 +52,65 @@ async def until(world: World, done: asyncio.Future[None], running: asyncio.Futur
 
 @DOMAINS
 @STAGES
-def test_killed_at_a_stage(domain: str, stage: Stage) -> None:
+async def test_killed_at_a_stage(domain: str, stage: Stage) -> None:
     world = World(domain)
 
-    async def work() -> None:
-        async with world.source.open() as client:
-            await world.create(client)
-            await world.send(client, times=3)
+    async with world.source.open() as client:
+        await world.create(client)
+        await world.send(client, times=3)
 
-        async def die(source: Client, target: Client) -> None:
-            world.source.kill(source)
-            world.target.kill(target)
-            raise Killed
+    async def die(source: Client, target: Client) -> None:
+        world.source.kill(source)
+        world.target.kill(target)
+        raise Killed
 
-        try:
-            async with world.source.open() as source, world.target.open() as target:
-                await world.replicator(source, target, reached=at(stage, lambda: die(source, target))).run(once=True)
-        except (Killed, TxnFrameworkError):
-            pass
-        async with world.source.open() as client:
-            await world.send(client, times=2)
-        await until(world, asyncio.ensure_future(world.copy()))
-        await world.assert_same()
-
-    run(work())
+    try:
+        async with world.source.open() as source, world.target.open() as target:
+            await world.replicator(source, target, reached=at(stage, lambda: die(source, target))).run(once=True)
+    except (Killed, TxnFrameworkError):
+        pass
+    async with world.source.open() as client:
+        await world.send(client, times=2)
+    await until(world, asyncio.ensure_future(world.copy()))
+    await world.assert_same()
 
 
 @DOMAINS
 @STAGES
-def test_paused_at_a_stage_while_another_takes_over(domain: str, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_paused_at_a_stage_while_another_takes_over(
+    domain: str, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The paused one goes on with what it knew before, long after others have replicated more."""
     world = World(domain)
     # Only the replicator is paused here, and not its process, so its lease is taken away as by a restarted program.
     consumer = Client.consumer
     monkeypatch.setattr(Client, "consumer", lambda *args, **options: consumer(*args, **options, name="replicator"))
 
-    async def work() -> None:
-        paused, go_on = asyncio.Event(), asyncio.Event()
+    paused, go_on = asyncio.Event(), asyncio.Event()
 
-        async def pause() -> None:
-            if not paused.is_set():
-                paused.set()
-                await go_on.wait()
+    async def pause() -> None:
+        if not paused.is_set():
+            paused.set()
+            await go_on.wait()
 
-        async with world.source.open() as client, world.source.open() as source, world.target.open() as target:
-            await world.create(client)
-            await world.send(client, times=2)
-            first = asyncio.ensure_future(world.replicator(source, target, reached=at(stage, pause)).run())
-            await paused.wait()
-            # What a pause ends: its session, and with it leases and transactions.
-            world.target.end_session(target)
-            await world.send(client)
-            await until(world, asyncio.ensure_future(world.copy()))
-            await world.assert_same()
-            go_on.set()
-            await world.send(client)
-            await until(world, asyncio.ensure_future(caught_up(world)), first)
-            assert not first.done()
-            first.cancel()
-            await asyncio.wait({first})
-            await until(world, asyncio.ensure_future(world.copy()))
-            await world.assert_same()
-
-    run(work())
+    async with world.source.open() as client, world.source.open() as source, world.target.open() as target:
+        await world.create(client)
+        await world.send(client, times=2)
+        first = asyncio.ensure_future(world.replicator(source, target, reached=at(stage, pause)).run())
+        await paused.wait()
+        # What a pause ends: its session, and with it leases and transactions.
+        world.target.end_session(target)
+        await world.send(client)
+        await until(world, asyncio.ensure_future(world.copy()))
+        await world.assert_same()
+        go_on.set()
+        await world.send(client)
+        await until(world, asyncio.ensure_future(caught_up(world)), first)
+        assert not first.done()
+        first.cancel()
+        await asyncio.wait({first})
+        await until(world, asyncio.ensure_future(world.copy()))
+        await world.assert_same()
 
 
 async def caught_up(world: World) -> None:
@@ -126,70 +122,64 @@ async def caught_up(world: World) -> None:
 
 
 @STAGES
-def test_commits_whose_replies_are_lost(stage: Stage) -> None:
+async def test_commits_whose_replies_are_lost(stage: Stage) -> None:
     """Whether the transaction was committed is unknown; the stored progress tells."""
     world = World()
 
-    async def work() -> None:
-        lost = 0
+    lost = 0
 
-        async def lose() -> None:
-            nonlocal lost
-            lost += 1
-            if lost == 1:
-                world.target.lose_next_commit_reply()
+    async def lose() -> None:
+        nonlocal lost
+        lost += 1
+        if lost == 1:
+            world.target.lose_next_commit_reply()
 
-        async with world.source.open() as source, world.target.open() as target:
-            await world.create(source)
-            await world.send(source, times=3)
-            retried: list[TxnFrameworkError] = []
+    async with world.source.open() as source, world.target.open() as target:
+        await world.create(source)
+        await world.send(source, times=3)
+        retried: list[TxnFrameworkError] = []
 
-            def restore(error: TxnFrameworkError) -> None:
-                retried.append(error)
-                world.target.restore()
-
-            replicator = world.replicator(source, target, reached=at(stage, lose))
-            await until(world, asyncio.ensure_future(replicator.run(once=True, on_retry=restore)))
+        def restore(error: TxnFrameworkError) -> None:
+            retried.append(error)
             world.target.restore()
-        await world.assert_same()
 
-    run(work())
+        replicator = world.replicator(source, target, reached=at(stage, lose))
+        await until(world, asyncio.ensure_future(replicator.run(once=True, on_retry=restore)))
+        world.target.restore()
+    await world.assert_same()
 
 
-def test_several_replicators_of_one_name() -> None:
+async def test_several_replicators_of_one_name() -> None:
     """One works, and the others take over, one after another, while transactions go on."""
     world = World()
 
-    async def work() -> None:
-        async with AsyncExitStack() as stack:
-            client = await stack.enter_async_context(world.source.open())
-            await world.create(client)
-            running, targets = [], []
-            for _ in range(3):
-                source = await stack.enter_async_context(world.source.open())
-                target = await stack.enter_async_context(world.target.open())
-                targets.append(target)
-                running.append(asyncio.ensure_future(world.replicator(source, target).run()))
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(world.source.open())
+        await world.create(client)
+        running, targets = [], []
+        for _ in range(3):
+            source = await stack.enter_async_context(world.source.open())
+            target = await stack.enter_async_context(world.target.open())
+            targets.append(target)
+            running.append(asyncio.ensure_future(world.replicator(source, target).run()))
+        await world.send(client, times=3)
+        await until(world, asyncio.ensure_future(caught_up(world)))
+        for killed in range(2):
+            world.target.kill(targets[killed])
             await world.send(client, times=3)
             await until(world, asyncio.ensure_future(caught_up(world)))
-            for killed in range(2):
-                world.target.kill(targets[killed])
-                await world.send(client, times=3)
-                await until(world, asyncio.ensure_future(caught_up(world)))
-                async with world.target.open() as reader:
-                    assert not await torn(reader, world.topics)
-            for one in running:
-                one.cancel()
-            await asyncio.wait(running)
-            for target in targets:
-                world.target.kill(target)
-        await world.assert_same()
-
-    run(work())
+            async with world.target.open() as reader:
+                assert not await torn(reader, world.topics)
+        for one in running:
+            one.cancel()
+        await asyncio.wait(running)
+        for target in targets:
+            world.target.kill(target)
+    await world.assert_same()
 
 
 @pytest.mark.parametrize("paused_in", [(Hold, "create"), (Target, "begin")])
-def test_paused_before_the_first_progress(paused_in: tuple[type, str], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_paused_before_the_first_progress(paused_in: tuple[type, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Others began and copied much meanwhile: the paused one neither begins again nor takes the progress for lost."""
     world = World()
     consumer = Client.consumer
@@ -205,27 +195,24 @@ def test_paused_before_the_first_progress(paused_in: tuple[type, str], monkeypat
 
     monkeypatch.setattr(*paused_in, pausing)
 
-    async def work() -> None:
-        async with world.source.open() as client, world.source.open() as source, world.target.open() as target:
-            await world.create(client)
-            await world.send(client, times=2)
-            retried: list[TxnFrameworkError] = []
-            first = asyncio.ensure_future(world.replicator(source, target).run(on_retry=retried.append))
-            await paused.wait()
-            world.target.end_session(target)
-            await until(world, asyncio.ensure_future(world.copy()))
-            go_on.set()
-            await world.send(client)
-            await until(world, asyncio.ensure_future(caught_up(world)), first)
-            assert not first.done()
-            first.cancel()
-            await asyncio.wait({first})
-        await world.assert_same()
-
-    run(work())
+    async with world.source.open() as client, world.source.open() as source, world.target.open() as target:
+        await world.create(client)
+        await world.send(client, times=2)
+        retried: list[TxnFrameworkError] = []
+        first = asyncio.ensure_future(world.replicator(source, target).run(on_retry=retried.append))
+        await paused.wait()
+        world.target.end_session(target)
+        await until(world, asyncio.ensure_future(world.copy()))
+        go_on.set()
+        await world.send(client)
+        await until(world, asyncio.ensure_future(caught_up(world)), first)
+        assert not first.done()
+        first.cancel()
+        await asyncio.wait({first})
+    await world.assert_same()
 
 
-def test_copies_that_take_longer_than_a_transaction_may(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_copies_that_take_longer_than_a_transaction_may(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are repeated in smaller parts."""
     world = World()
     send = Target.send
@@ -236,27 +223,24 @@ def test_copies_that_take_longer_than_a_transaction_may(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Target, "send", slow)
 
-    async def work() -> None:
-        short = {"timeout_ms": 3_000, "timeout_ms_max": 3_000}
-        pages = {"read_entries_max": 3}
-        async with world.source.open(subscriptions=pages) as source, world.target.open(transactions=short) as target:
-            await world.create(source)
-            await world.send(source, times=30)
-            replicator = world.replicator(source, target, messages_min=1_000)
-            retries: asyncio.Queue[TxnFrameworkError] = asyncio.Queue()
-            running = asyncio.ensure_future(replicator.run(once=True, on_retry=retries.put_nowait))
-            retried = 0
-            while not running.done():
-                await asyncio.wait(
-                    {running, retrying := asyncio.ensure_future(retries.get())}, return_when="FIRST_COMPLETED"
-                )
-                if retrying.done():
-                    retried += 1
-                    await world.target.advance(RETRY_DELAY_MS_MAX * 2)
-                else:
-                    retrying.cancel()
-            await running
-        assert retried > 1
-        await world.assert_same()
-
-    run(work())
+    short = {"timeout_ms": 3_000, "timeout_ms_max": 3_000}
+    pages = {"read_entries_max": 3}
+    async with world.source.open(subscriptions=pages) as source, world.target.open(transactions=short) as target:
+        await world.create(source)
+        await world.send(source, times=30)
+        replicator = world.replicator(source, target, messages_min=1_000)
+        retries: asyncio.Queue[TxnFrameworkError] = asyncio.Queue()
+        running = asyncio.ensure_future(replicator.run(once=True, on_retry=retries.put_nowait))
+        retried = 0
+        while not running.done():
+            await asyncio.wait(
+                {running, retrying := asyncio.ensure_future(retries.get())}, return_when="FIRST_COMPLETED"
+            )
+            if retrying.done():
+                retried += 1
+                await world.target.advance(RETRY_DELAY_MS_MAX * 2)
+            else:
+                retrying.cancel()
+        await running
+    assert retried > 1
+    await world.assert_same()

@@ -37,89 +37,77 @@ def marked(request: pytest.FixtureRequest, tmp_path: Path) -> HostStores:
     return HostStores(request.param, tmp_path)
 
 
-def test_produce_and_acknowledge_in_one(stores: HostStores) -> None:
+async def test_produce_and_acknowledge_in_one(stores: HostStores) -> None:
     """What a transaction sends and acknowledges over persistent topics takes effect as one, or not at all."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            for topic in (ORDERS, INVOICES):
-                await client.create_topic(topic)
-            orders, invoices = await client.producer(ORDERS), await client.producer(INVOICES)
-            await orders.send_many([b"1", b"2"])
-            async with await client.consumer(ORDERS, "billing", start="earliest") as consumer:
-                first, second = [await consumer.receive(timeout_ms=SOON_MS) for _ in range(2)]
-                async with client.transaction(domain="persistent") as txn:
-                    await invoices.send(b"invoice 1", txn=txn)
-                    await consumer.ack(first, txn=txn)
-                    assert txn.id.family == "log"
-                    assert await read_all(client, INVOICES) == []
-                assert await read_all(client, INVOICES) == [b"invoice 1"]
-                given_up = client.transaction(domain="persistent")
-                await given_up.begin()
-                await invoices.send(b"invoice 2", txn=given_up)
-                await consumer.ack(second, txn=given_up)
-                await given_up.abort()
-                again = await consumer.receive(timeout_ms=SOON_MS)
-                assert (again.value, again.redelivery_count) == (b"2", 1)
-                await orders.send(b"3")
-                third = await consumer.receive(timeout_ms=SOON_MS)
-                assert third.value == b"3"
-                await consumer.ack(again, third)
-        async with stores.open() as client:
+    async with stores.open() as client:
+        for topic in (ORDERS, INVOICES):
+            await client.create_topic(topic)
+        orders, invoices = await client.producer(ORDERS), await client.producer(INVOICES)
+        await orders.send_many([b"1", b"2"])
+        async with await client.consumer(ORDERS, "billing", start="earliest") as consumer:
+            first, second = [await consumer.receive(timeout_ms=SOON_MS) for _ in range(2)]
+            async with client.transaction(domain="persistent") as txn:
+                await invoices.send(b"invoice 1", txn=txn)
+                await consumer.ack(first, txn=txn)
+                assert txn.id.family == "log"
+                assert await read_all(client, INVOICES) == []
             assert await read_all(client, INVOICES) == [b"invoice 1"]
-            async with await client.consumer(ORDERS, "billing") as consumer:
-                with pytest.raises(ReceiveTimeout):
-                    await consumer.receive(timeout_ms=50)
-            assert (await client.layout(ORDERS)).families == ("log",)
-            (coordinator,) = [one for one in await client.host.coordinators() if one.family == "log"]
-            assert await coordinator.outstanding(None, Limit(9)) == ()
+            given_up = client.transaction(domain="persistent")
+            await given_up.begin()
+            await invoices.send(b"invoice 2", txn=given_up)
+            await consumer.ack(second, txn=given_up)
+            await given_up.abort()
+            again = await consumer.receive(timeout_ms=SOON_MS)
+            assert (again.value, again.redelivery_count) == (b"2", 1)
+            await orders.send(b"3")
+            third = await consumer.receive(timeout_ms=SOON_MS)
+            assert third.value == b"3"
+            await consumer.ack(again, third)
+    async with stores.open() as client:
+        assert await read_all(client, INVOICES) == [b"invoice 1"]
+        async with await client.consumer(ORDERS, "billing") as consumer:
+            with pytest.raises(ReceiveTimeout):
+                await consumer.receive(timeout_ms=50)
+        assert (await client.layout(ORDERS)).families == ("log",)
+        (coordinator,) = [one for one in await client.host.coordinators() if one.family == "log"]
+        assert await coordinator.outstanding(None, Limit(9)) == ()
 
-    stores.run(work())
 
-
-def test_several_messages_and_a_following_consumer(marked: HostStores) -> None:
+async def test_several_messages_and_a_following_consumer(marked: HostStores) -> None:
     """A consumer that waits behind an open transaction gets everything in order once it is committed; no markers."""
-
-    async def work() -> None:
-        async with marked.open() as client, marked.open() as other:
-            await client.create_topic(ORDERS)
-            producer = await client.producer(ORDERS)
-            async with await other.consumer(ORDERS, "billing", start="earliest") as consumer:
-                txn = client.transaction(domain="persistent")
-                await txn.begin()
-                await producer.send(b"inside", txn=txn)
-                await producer.send(b"behind")
-                with pytest.raises(ReceiveTimeout):
-                    await consumer.receive(timeout_ms=50)
-                await txn.commit()
-                received = [await consumer.receive(timeout_ms=SOON_MS) for _ in range(2)]
-                assert [message.value for message in received] == [b"inside", b"behind"]
-                await consumer.ack(*received)
-                assert await other.outcome(txn.id) is State.COMMITTED
-
-    marked.run(work())
-
-
-def test_what_a_process_left_open_is_aborted(stores: HostStores) -> None:
-    """A client that goes leaves no open transaction behind: what it sent is gone, what stands behind it is read."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            await client.create_topic(ORDERS)
-        async with stores.open() as client:
+    async with marked.open() as client, marked.open() as other:
+        await client.create_topic(ORDERS)
+        producer = await client.producer(ORDERS)
+        async with await other.consumer(ORDERS, "billing", start="earliest") as consumer:
             txn = client.transaction(domain="persistent")
             await txn.begin()
-            await (await client.producer(ORDERS)).send(b"inside", txn=txn)
-        async with stores.open() as client:
-            await (await client.producer(ORDERS)).send(b"behind")
-            await client.maintain()
-            assert await client.outcome(txn.id) is State.ABORTED
-            assert await read_all(client, ORDERS) == [b"behind"]
+            await producer.send(b"inside", txn=txn)
+            await producer.send(b"behind")
+            with pytest.raises(ReceiveTimeout):
+                await consumer.receive(timeout_ms=50)
+            await txn.commit()
+            received = [await consumer.receive(timeout_ms=SOON_MS) for _ in range(2)]
+            assert [message.value for message in received] == [b"inside", b"behind"]
+            await consumer.ack(*received)
+            assert await other.outcome(txn.id) is State.COMMITTED
 
-    stores.run(work())
+
+async def test_what_a_process_left_open_is_aborted(stores: HostStores) -> None:
+    """A client that goes leaves no open transaction behind: what it sent is gone, what stands behind it is read."""
+    async with stores.open() as client:
+        await client.create_topic(ORDERS)
+    async with stores.open() as client:
+        txn = client.transaction(domain="persistent")
+        await txn.begin()
+        await (await client.producer(ORDERS)).send(b"inside", txn=txn)
+    async with stores.open() as client:
+        await (await client.producer(ORDERS)).send(b"behind")
+        await client.maintain()
+        assert await client.outcome(txn.id) is State.ABORTED
+        assert await read_all(client, ORDERS) == [b"behind"]
 
 
-def test_what_is_beside_a_topic_goes_with_it(marked: HostStores) -> None:
+async def test_what_is_beside_a_topic_goes_with_it(marked: HostStores) -> None:
     """A deleted topic leaves no log and no snapshot behind, and the next one of its name begins with nothing."""
     options: dict[str, Any] = {"buffers": {"marker": {"snapshot_entries": 1}}}
 
@@ -138,52 +126,41 @@ def test_what_is_beside_a_topic_goes_with_it(marked: HostStores) -> None:
                 await consumer.ack(received, txn=txn)
         assert await read_all(client, ORDERS) == [value, value + b" again"]
 
-    async def work() -> None:
-        async with marked.open(**options) as client, marked.open(**options) as other:
-            for number in range(2):
-                await use(client, b"%d" % number)
-                assert await read_all(other, ORDERS) == [b"%d" % number, b"%d again" % number]
-                assert [parse_ledger_name(name)[1:] for name in await beside(client)] == [
-                    (number + 1, ""),
-                    (number + 1, "billing"),
-                ]
-                await client.delete_topic(ORDERS, force=True)
-                assert await beside(client) == []
-
-    marked.run(work())
+    async with marked.open(**options) as client, marked.open(**options) as other:
+        for number in range(2):
+            await use(client, b"%d" % number)
+            assert await read_all(other, ORDERS) == [b"%d" % number, b"%d again" % number]
+            assert [parse_ledger_name(name)[1:] for name in await beside(client)] == [
+                (number + 1, ""),
+                (number + 1, "billing"),
+            ]
+            await client.delete_topic(ORDERS, force=True)
+            assert await beside(client) == []
 
 
-def test_a_transaction_belongs_to_one_family(stores: HostStores) -> None:
+async def test_a_transaction_belongs_to_one_family(stores: HostStores) -> None:
     """A transaction of one domain is refused on a topic of the other, with what to do, and can only be aborted."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            for topic in (ORDERS, SCALABLE):
-                await client.create_topic(topic)
-            for domain, topic in (("segment", ORDERS), ("persistent", SCALABLE)):
-                producer = await client.producer(topic)
-                txn = client.transaction(domain=domain)
-                await txn.begin()
-                with pytest.raises(TransactionDomainMismatch):
-                    await producer.send(b"x", txn=txn)
-                with pytest.raises(TransactionHasFailedOperations):
-                    await txn.commit()
-                assert await read_all(client, topic) == []
-            with pytest.raises(InvalidInput, match="'topics' is no domain of transactions"):
-                client.transaction(domain="topics")
-
-    stores.run(work())
+    async with stores.open() as client:
+        for topic in (ORDERS, SCALABLE):
+            await client.create_topic(topic)
+        for domain, topic in (("segment", ORDERS), ("persistent", SCALABLE)):
+            producer = await client.producer(topic)
+            txn = client.transaction(domain=domain)
+            await txn.begin()
+            with pytest.raises(TransactionDomainMismatch):
+                await producer.send(b"x", txn=txn)
+            with pytest.raises(TransactionHasFailedOperations):
+                await txn.commit()
+            assert await read_all(client, topic) == []
+        with pytest.raises(InvalidInput, match="'topics' is no domain of transactions"):
+            client.transaction(domain="topics")
 
 
-def test_nobody_reads_its_ledger_without_the_buffer(stores: HostStores) -> None:
+async def test_nobody_reads_its_ledger_without_the_buffer(stores: HostStores) -> None:
     """Neither buffer plans a range for who reads the ledger alone, and what needs a plan says so and what to do."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            await client.create_topic(ORDERS)
-            buffer = (await client.host.segment(ORDERS)).buffer
-            assert not IPlannableBuffer.providedBy(buffer)
-            with pytest.raises(InvalidInput, match="cannot be read from the ledger alone; use 'txnframework topic"):
-                await client.host.compaction.plan(ORDERS, None, "position", 10)
-
-    stores.run(work())
+    async with stores.open() as client:
+        await client.create_topic(ORDERS)
+        buffer = (await client.host.segment(ORDERS)).buffer
+        assert not IPlannableBuffer.providedBy(buffer)
+        with pytest.raises(InvalidInput, match="cannot be read from the ledger alone; use 'txnframework topic"):
+            await client.host.compaction.plan(ORDERS, None, "position", 10)

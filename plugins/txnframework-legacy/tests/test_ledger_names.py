@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import cast
 
 from txnframework.interfaces import ILedgerStore, IMetadataStore
@@ -19,36 +18,32 @@ ORDERS = "persistent://public/default/orders"
 OTHER = "persistent://public/default/orders-2"
 
 
-def test_what_belongs_to_ended_topics_goes() -> None:
+async def test_what_belongs_to_ended_topics_goes() -> None:
     """Those of deleted topics go, in whichever life; those of the one that has the name now and of others stay."""
+    space = MemorySpace(VirtualEnvironment())
+    ledgers = cast(ILedgerStore, await space.open_ledgers())
+    store = cast(IMetadataStore, await space.open_metadata())
 
-    async def main() -> None:
-        space = MemorySpace(VirtualEnvironment())
-        ledgers = cast(ILedgerStore, await space.open_ledgers())
-        store = cast(IMetadataStore, await space.open_metadata())
+    async def left() -> list[str]:
+        return [name for kind in KINDS for name in await ledgers.list_names(f"{kind}:", "", 1_000)]
 
-        async def left() -> list[str]:
-            return [name for kind in KINDS for name in await ledgers.list_names(f"{kind}:", "", 1_000)]
-
-        topic = TopicName.parse(ORDERS)
-        first = create_layout(topic, 1)
-        second = create_layout(topic, 1, removed(deleted(first)))
-        names = [ledger_name(KINDS[0], ORDERS, life, f"{number:03}") for life in (1, 2) for number in range(150)]
-        names += [ledger_name(kind, ORDERS, life) for kind in KINDS[1:] for life in (1, 2)]
-        for name in (*names, other := ledger_name(KINDS[0], OTHER, 1)):
-            await ledgers.create(name)
-        await store.put(Put(topic_key(topic), encode(to_record(first)), Expect.ABSENT))
-        await delete_topic_ledgers(store, ledgers, ORDERS)
-        assert len(await left()) == 307
-        await store.put(Put(topic_key(topic), encode(to_record(second)), Expect.ANY))
-        await delete_topic_ledgers(store, ledgers, ORDERS)  # by a process that was paused while it deleted the first
-        assert {*await left()} == {other, *(name for name in names if parse_ledger_name(name)[1] == 2)}
-        await store.put(Put(topic_key(topic), encode(to_record(deleted(second))), Expect.ANY))
-        await delete_topic_ledgers(store, ledgers, ORDERS)
-        assert await left() == [other]
-        segment = "segment://public/default/orders/0000-ffff-0"
-        await ledgers.create(ledger_name(KINDS[0], segment, 1))
-        await delete_topic_ledgers(store, ledgers, segment)  # its name never returns
-        assert await left() == [other]
-
-    asyncio.run(main())
+    topic = TopicName.parse(ORDERS)
+    first = create_layout(topic, 1)
+    second = create_layout(topic, 1, removed(deleted(first)))
+    names = [ledger_name(KINDS[0], ORDERS, life, f"{number:03}") for life in (1, 2) for number in range(150)]
+    names += [ledger_name(kind, ORDERS, life) for kind in KINDS[1:] for life in (1, 2)]
+    for name in (*names, other := ledger_name(KINDS[0], OTHER, 1)):
+        await ledgers.create(name)
+    await store.put(Put(topic_key(topic), encode(to_record(first)), Expect.ABSENT))
+    await delete_topic_ledgers(store, ledgers, ORDERS)
+    assert len(await left()) == 307
+    await store.put(Put(topic_key(topic), encode(to_record(second)), Expect.ANY))
+    await delete_topic_ledgers(store, ledgers, ORDERS)  # by a process that was paused while it deleted the first
+    assert {*await left()} == {other, *(name for name in names if parse_ledger_name(name)[1] == 2)}
+    await store.put(Put(topic_key(topic), encode(to_record(deleted(second))), Expect.ANY))
+    await delete_topic_ledgers(store, ledgers, ORDERS)
+    assert await left() == [other]
+    segment = "segment://public/default/orders/0000-ffff-0"
+    await ledgers.create(ledger_name(KINDS[0], segment, 1))
+    await delete_topic_ledgers(store, ledgers, segment)  # its name never returns
+    assert await left() == [other]

@@ -274,20 +274,16 @@ async def test_waiting_ends_when_an_entry_is_sent(log: Log) -> None:
     assert [one.waited_ms for one in log.flushes] == [0, 1_000]
 
 
-def test_subscriptions_are_not_told_apart() -> None:
+async def test_subscriptions_are_not_told_apart() -> None:
     """The logs of acknowledgments have names of their own and no label, however many there are."""
-
-    async def work() -> None:
-        metrics = Metrics()
-        async with opened(SMALL) as log:
-            await log.add(b"record")
-            for subscription in ("one", "two"):
-                flush_observer(metrics, LogKind.PENDING_ACKS, subscription)(log.flushes[0])
-        assert value(metrics, f"{ACKS}_{RECORDS}_count") == 2
-        assert value(metrics, f"{ACKS}_{TRIGGERS}", reason="max_delay") == 2
-        assert not [name for name in samples(metrics) if name.startswith(TC)]
-
-    asyncio.run(work())
+    metrics = Metrics()
+    async with opened(SMALL) as log:
+        await log.add(b"record")
+        for subscription in ("one", "two"):
+            flush_observer(metrics, LogKind.PENDING_ACKS, subscription)(log.flushes[0])
+    assert value(metrics, f"{ACKS}_{RECORDS}_count") == 2
+    assert value(metrics, f"{ACKS}_{TRIGGERS}", reason="max_delay") == 2
+    assert not [name for name in samples(metrics) if name.startswith(TC)]
 
 
 @among_hosts

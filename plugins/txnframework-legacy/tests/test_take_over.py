@@ -76,71 +76,63 @@ def run(work: Awaitable[None]) -> None:
     asyncio.run(bounded())
 
 
-def test_orphans_whose_participants_cannot_be_told() -> None:
+async def test_orphans_whose_participants_cannot_be_told() -> None:
     """All of them are decided at once, however long it takes until those that they wrote to can be told."""
-
-    async def work() -> None:
-        clock = VirtualEnvironment()
-        async with opened(clock) as two:
-            await two.create_topic(INVOICES)
-            await two.host.coordinator("persistent")
-            two.host.participants.settle = never
-            with suppress(TxnFrameworkError):
-                async with opened(clock) as one:
-                    orphans = [await begun(one, b"never") for _ in range(3)]
-                    kill(one)
-            await clock.advance(1_000)
-            assert [await two.outcome(txn.id) for txn in orphans] == [State.ABORTED] * 3
-
-    run(work())
+    clock = VirtualEnvironment()
+    async with opened(clock) as two:
+        await two.create_topic(INVOICES)
+        await two.host.coordinator("persistent")
+        two.host.participants.settle = never
+        with suppress(TxnFrameworkError):
+            async with opened(clock) as one:
+                orphans = [await begun(one, b"never") for _ in range(3)]
+                kill(one)
+        await clock.advance(1_000)
+        assert [await two.outcome(txn.id) for txn in orphans] == [State.ABORTED] * 3
 
 
-def test_coordinators_of_a_host_that_dies() -> None:
+async def test_coordinators_of_a_host_that_dies() -> None:
     """
     What it left open is aborted, what it had decided takes effect as it was decided, its acknowledgments too, and what
     another host has open stays so; that host serves all coordinators then, and no id comes twice.
     """
-
-    async def work() -> None:
-        clock = VirtualEnvironment()
-        async with opened(clock) as two:
-            await two.create_topic(ORDERS)
-            await two.create_topic(INVOICES)
-            await (await two.producer(ORDERS)).send_many([b"1", b"2", b"3"])
-            await two.host.coordinator("persistent")
-            with suppress(TxnFrameworkError):  # it is closed when nothing of its stores is left
-                async with opened(clock) as one:
-                    await one.host.coordinator("persistent")
-                    await asyncio.gather(held(one), held(two))  # they take part from here on
-                    await clock.advance(1_000)
-                    assert len(await held(one)) == len(await held(two)) == COORDINATORS // 2
-                    consumer = await one.consumer(ORDERS, "billing", start="earliest")
-                    messages = [await consumer.receive(timeout_ms=None) for _ in range(3)]
-                    committing, aborting, left_open = [
-                        await begun(one, b"of " + message.value, message, consumer) for message in messages
-                    ]
-                    mine = await begun(two, b"mine")
-                    ids = {txn.id for txn in (committing, aborting, left_open, mine)}
-                    one.host.participants.settle = never
-                    ending = [asyncio.ensure_future(end) for end in (committing.commit(), aborting.abort())]
-                    await clock.advance(10)
-                    assert not any(end.done() for end in ending)
-                    assert await read(two, INVOICES) == []
-                    kill(one)
-                    for end in ending:
-                        end.cancel()
-                    await asyncio.gather(*ending, return_exceptions=True)
-            await clock.advance(1_000)
-            assert len(await held(two)) == COORDINATORS
-            outcomes = [await two.outcome(txn.id) for txn in (committing, aborting, left_open, mine)]
-            assert outcomes == [State.COMMITTED, State.ABORTED, State.ABORTED, State.OPEN]
-            await mine.commit()
-            assert await read(two, INVOICES) == [b"of 1", b"mine"]
-            again = await two.consumer(ORDERS, "billing")
-            assert [(await again.receive(timeout_ms=None)).value for _ in range(2)] == [b"2", b"3"]
-            coordinator = await two.host.coordinator("persistent")
-            assert await coordinator.outstanding(None, Limit(9)) == ()
-            more = {(await begun(two, b"more")).id for _ in range(4 * COORDINATORS)}
-            assert not more & ids
-
-    run(work())
+    clock = VirtualEnvironment()
+    async with opened(clock) as two:
+        await two.create_topic(ORDERS)
+        await two.create_topic(INVOICES)
+        await (await two.producer(ORDERS)).send_many([b"1", b"2", b"3"])
+        await two.host.coordinator("persistent")
+        with suppress(TxnFrameworkError):  # it is closed when nothing of its stores is left
+            async with opened(clock) as one:
+                await one.host.coordinator("persistent")
+                await asyncio.gather(held(one), held(two))  # they take part from here on
+                await clock.advance(1_000)
+                assert len(await held(one)) == len(await held(two)) == COORDINATORS // 2
+                consumer = await one.consumer(ORDERS, "billing", start="earliest")
+                messages = [await consumer.receive(timeout_ms=None) for _ in range(3)]
+                committing, aborting, left_open = [
+                    await begun(one, b"of " + message.value, message, consumer) for message in messages
+                ]
+                mine = await begun(two, b"mine")
+                ids = {txn.id for txn in (committing, aborting, left_open, mine)}
+                one.host.participants.settle = never
+                ending = [asyncio.ensure_future(end) for end in (committing.commit(), aborting.abort())]
+                await clock.advance(10)
+                assert not any(end.done() for end in ending)
+                assert await read(two, INVOICES) == []
+                kill(one)
+                for end in ending:
+                    end.cancel()
+                await asyncio.gather(*ending, return_exceptions=True)
+        await clock.advance(1_000)
+        assert len(await held(two)) == COORDINATORS
+        outcomes = [await two.outcome(txn.id) for txn in (committing, aborting, left_open, mine)]
+        assert outcomes == [State.COMMITTED, State.ABORTED, State.ABORTED, State.OPEN]
+        await mine.commit()
+        assert await read(two, INVOICES) == [b"of 1", b"mine"]
+        again = await two.consumer(ORDERS, "billing")
+        assert [(await again.receive(timeout_ms=None)).value for _ in range(2)] == [b"2", b"3"]
+        coordinator = await two.host.coordinator("persistent")
+        assert await coordinator.outstanding(None, Limit(9)) == ()
+        more = {(await begun(two, b"more")).id for _ in range(4 * COORDINATORS)}
+        assert not more & ids

@@ -42,139 +42,115 @@ async def started(groups: CallGroups[AckRequest], *requests: AckRequest) -> list
     return tasks
 
 
-def test_what_waits_of_one_branch_goes_together_up_to_the_bound() -> None:
+async def test_what_waits_of_one_branch_goes_together_up_to_the_bound() -> None:
     """Others keep their turn; what a batch processed goes alone."""
-
-    async def main() -> None:
-        recorder = Recorder()
-        groups = CallGroups(recorder.record, ack_group_rules(3))
-        tasks = await started(groups, request(0))
-        tasks += await started(
-            groups,
-            request(1),
-            request(2, branch=5),
-            request(3, 2),
-            request(5),
-            request(6, branch=5),
-            request(7, 9),
-            request(16, processed=PROCESSED),
-            request(17),
-        )
-        recorder.go.set()
-        await asyncio.gather(*tasks)
-        assert recorder.groups == [[0], [1, 3], [2, 6], [5], [7], [16], [17]]
-
-    asyncio.run(main())
+    recorder = Recorder()
+    groups = CallGroups(recorder.record, ack_group_rules(3))
+    tasks = await started(groups, request(0))
+    tasks += await started(
+        groups,
+        request(1),
+        request(2, branch=5),
+        request(3, 2),
+        request(5),
+        request(6, branch=5),
+        request(7, 9),
+        request(16, processed=PROCESSED),
+        request(17),
+    )
+    recorder.go.set()
+    await asyncio.gather(*tasks)
+    assert recorder.groups == [[0], [1, 3], [2, 6], [5], [7], [16], [17]]
 
 
-def test_everybody_of_a_group_hears_why_it_failed_and_the_next_one_works() -> None:
+async def test_everybody_of_a_group_hears_why_it_failed_and_the_next_one_works() -> None:
     """Also when what failed is not an error of ours."""
+    recorder = Recorder()
+    groups = CallGroups(recorder.record, ack_group_rules(10))
+    recorder.go.set()
 
-    async def main() -> None:
-        recorder = Recorder()
-        groups = CallGroups(recorder.record, ack_group_rules(10))
-        recorder.go.set()
+    def fail(requests: list[AckRequest]) -> Answers:
+        recorder.answer = lambda some: [None] * len(some)
+        raise Unavailable("not now")
 
-        def fail(requests: list[AckRequest]) -> Answers:
-            recorder.answer = lambda some: [None] * len(some)
-            raise Unavailable("not now")
-
-        recorder.answer = fail
-        told = await asyncio.gather(*(groups.add(request(at)) for at in range(3)), return_exceptions=True)
-        assert [type(one) for one in told] == [Unavailable] * 3
-        await groups.add(request(4))
-
-    asyncio.run(main())
+    recorder.answer = fail
+    told = await asyncio.gather(*(groups.add(request(at)) for at in range(3)), return_exceptions=True)
+    assert [type(one) for one in told] == [Unavailable] * 3
+    await groups.add(request(4))
 
 
-def test_a_group_goes_on_while_one_of_its_callers_waits() -> None:
+async def test_a_group_goes_on_while_one_of_its_callers_waits() -> None:
     """Once all were cancelled it is stopped; one that was cancelled before its turn is not recorded."""
-
-    async def main() -> None:
-        recorder = Recorder()
-        groups = CallGroups(recorder.record, ack_group_rules(10))
-        one, two = await started(groups, request(0), request(1))
-        (late,) = await started(groups, request(2))
-        for task in (one, late):
-            task.cancel()
-        await run_ready()
-        assert late.cancelled()
-        recorder.go.set()
-        await two
-        recorder.go.clear()
-        one, two = await started(groups, request(3), request(4))
-        for task in (one, two):
-            task.cancel()
-        await run_ready()
-        assert [one.cancelled(), two.cancelled()] == [True, True]
-        recorder.go.set()
-        await groups.add(request(5))
-        assert recorder.groups == [[0, 1], [3, 4], [5]]
-
-    asyncio.run(main())
+    recorder = Recorder()
+    groups = CallGroups(recorder.record, ack_group_rules(10))
+    one, two = await started(groups, request(0), request(1))
+    (late,) = await started(groups, request(2))
+    for task in (one, late):
+        task.cancel()
+    await run_ready()
+    assert late.cancelled()
+    recorder.go.set()
+    await two
+    recorder.go.clear()
+    one, two = await started(groups, request(3), request(4))
+    for task in (one, two):
+        task.cancel()
+    await run_ready()
+    assert [one.cancelled(), two.cancelled()] == [True, True]
+    recorder.go.set()
+    await groups.add(request(5))
+    assert recorder.groups == [[0, 1], [3, 4], [5]]
 
 
-def test_one_that_is_cancelled_before_its_turn_is_not_recorded() -> None:
+async def test_one_that_is_cancelled_before_its_turn_is_not_recorded() -> None:
     """Also if its group begins in the same turn of the loop."""
-
-    async def main() -> None:
-        recorder = Recorder()
-        recorder.go.set()
-        groups = CallGroups(recorder.record, ack_group_rules(10))
-        one = start_task(groups.add(request(0)))
-        await asyncio.sleep(0)
-        one.cancel()
-        await asyncio.wait([one])
-        assert recorder.groups == []
-        await groups.add(request(1))
-        assert recorder.groups == [[1]]
-
-    asyncio.run(main())
+    recorder = Recorder()
+    recorder.go.set()
+    groups = CallGroups(recorder.record, ack_group_rules(10))
+    one = start_task(groups.add(request(0)))
+    await asyncio.sleep(0)
+    one.cancel()
+    await asyncio.wait([one])
+    assert recorder.groups == []
+    await groups.add(request(1))
+    assert recorder.groups == [[1]]
 
 
-def test_one_that_waits_does_not_stop_another_group() -> None:
+async def test_one_that_waits_does_not_stop_another_group() -> None:
     """A group whose callers were cancelled cleans up, and is cancelled only once."""
+    cleaned, clean = asyncio.Event(), asyncio.Event()
 
-    async def main() -> None:
-        cleaned, clean = asyncio.Event(), asyncio.Event()
+    async def record(requests: list[AckRequest]) -> Answers:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await clean.wait()
+            cleaned.set()
+        return [None] * len(requests)
 
-        async def record(requests: list[AckRequest]) -> Answers:
-            try:
-                await asyncio.Event().wait()
-            finally:
-                await clean.wait()
-                cleaned.set()
-            return [None] * len(requests)
-
-        groups = CallGroups(record, ack_group_rules(10))
-        (one,) = await started(groups, request(0))
-        (waiting,) = await started(groups, request(1))
-        one.cancel()
-        await run_ready()
-        waiting.cancel()
-        await run_ready()
-        assert waiting.cancelled()
-        assert not one.done()
-        clean.set()
-        await asyncio.wait([one])
-        assert cleaned.is_set()
-
-    asyncio.run(main())
+    groups = CallGroups(record, ack_group_rules(10))
+    (one,) = await started(groups, request(0))
+    (waiting,) = await started(groups, request(1))
+    one.cancel()
+    await run_ready()
+    waiting.cancel()
+    await run_ready()
+    assert waiting.cancelled()
+    assert not one.done()
+    clean.set()
+    await asyncio.wait([one])
+    assert cleaned.is_set()
 
 
-def test_closing_tells_everybody() -> None:
+async def test_closing_tells_everybody() -> None:
     """What is under way has an unknown outcome, what waits was not recorded."""
-
-    async def main() -> None:
-        recorder = Recorder()
-        groups = CallGroups(recorder.record, ack_group_rules(10))
-        (running,) = await started(groups, request(0))
-        (waiting,) = await started(groups, request(1))
-        await groups.close()
-        with pytest.raises(OutcomeUnknown):
-            await running
-        with pytest.raises(Closed):
-            await waiting
-        assert recorder.groups == [[0]]
-
-    asyncio.run(main())
+    recorder = Recorder()
+    groups = CallGroups(recorder.record, ack_group_rules(10))
+    (running,) = await started(groups, request(0))
+    (waiting,) = await started(groups, request(1))
+    await groups.close()
+    with pytest.raises(OutcomeUnknown):
+        await running
+    with pytest.raises(Closed):
+        await waiting
+    assert recorder.groups == [[0]]

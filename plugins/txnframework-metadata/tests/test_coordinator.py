@@ -48,351 +48,275 @@ def end(process: Process, txn_id: TxnID, action: Action, **more: object) -> obje
     return process.coordinator.end(End(txn_id, action, **more))  # type: ignore[arg-type]
 
 
-def test_it_keeps_the_contract_of_its_role() -> None:
+async def test_it_keeps_the_contract_of_its_role() -> None:
     """verify_provider sees what zope does not."""
-
-    async def main() -> None:
-        verify_provider(IApplicationCoordinator, (await World().process()).coordinator)
-
-    asyncio.run(main())
+    verify_provider(IApplicationCoordinator, (await World().process()).coordinator)
 
 
-def test_a_transaction_begins_open_and_every_process_sees_it() -> None:
+async def test_a_transaction_begins_open_and_every_process_sees_it() -> None:
     """Deadline, principal and session are kept; an unknown id is not found."""
-
-    async def main() -> None:
-        world = World()
-        one, two = await world.process(), await world.process()
-        begun = await one.coordinator.begin(Begin(5_000, "ada", "session-1"))
-        assert begun.deadline_ms == begun.created_ms + 5_000 == world.environment.now_ms() + 5_000
-        assert await two.coordinator.describe(begun.txn_id) == begun
-        assert begun.state is State.OPEN
-        with pytest.raises(TransactionNotFound):
-            await two.coordinator.describe(TxnID(0, 999))
-
-    asyncio.run(main())
+    world = World()
+    one, two = await world.process(), await world.process()
+    begun = await one.coordinator.begin(Begin(5_000, "ada", "session-1"))
+    assert begun.deadline_ms == begun.created_ms + 5_000 == world.environment.now_ms() + 5_000
+    assert await two.coordinator.describe(begun.txn_id) == begun
+    assert begun.state is State.OPEN
+    with pytest.raises(TransactionNotFound):
+        await two.coordinator.describe(TxnID(0, 999))
 
 
-def test_a_timeout_must_be_positive_and_allowed() -> None:
+async def test_a_timeout_must_be_positive_and_allowed() -> None:
     """Nobody may pin a topic for longer than the configuration allows."""
-
-    async def main() -> None:
-        process = await World().process()
-        for timeout_ms in (0, -1, 86_400_001):
-            with pytest.raises(InvalidInput):
-                await process.begin(timeout_ms)
-
-    asyncio.run(main())
+    process = await World().process()
+    for timeout_ms in (0, -1, 86_400_001):
+        with pytest.raises(InvalidInput):
+            await process.begin(timeout_ms)
 
 
 @pytest.mark.parametrize("applied", [True, False])
-def test_beginning_survives_a_lost_reply(applied: bool) -> None:
+async def test_beginning_survives_a_lost_reply(applied: bool) -> None:
     """Nobody else knows the id, so whatever stands under it is this transaction."""
-
-    async def main() -> None:
-        world = World()
-        process = await world.process()
-        process.wire.lose_reply(HEADER_PUT)
-        if applied:
-            process.wire.lose_reply(step("put", "/nothing"))
-        begun = await process.begin()
-        assert (await process.coordinator.describe(begun.txn_id)).state is State.OPEN
-        assert len(world.paths("/txn/")) == 1
-
-    asyncio.run(main())
+    world = World()
+    process = await world.process()
+    process.wire.lose_reply(HEADER_PUT)
+    if applied:
+        process.wire.lose_reply(step("put", "/nothing"))
+    begun = await process.begin()
+    assert (await process.coordinator.describe(begun.txn_id)).state is State.OPEN
+    assert len(world.paths("/txn/")) == 1
 
 
-def test_whoever_began_a_transaction_ends_it_without_reading_it() -> None:
+async def test_whoever_began_a_transaction_ends_it_without_reading_it() -> None:
     """One request, a compare-and-set; if that is refused or its reply is lost, the header is read like anybody's."""
-
-    async def main() -> None:
-        world = World()
-        process, other = await world.process(), await world.process()
-        txn = await process.begin()
-        process.wire.steps.clear()
-        assert (await process.commit(txn)).state is State.COMMITTED
-        assert [name for name, _ in process.wire.steps] == ["put"]
-        txn = await process.begin()
-        process.wire.lose_reply(HEADER_PUT)
-        process.wire.steps.clear()
-        assert (await process.commit(txn)).state is State.COMMITTED
-        assert [name for name, _ in process.wire.steps] == ["put", "get"]
-        txn = await process.begin()
-        await other.abort(txn)
-        with pytest.raises(InvalidTransactionState) as refused:
-            await process.commit(txn)
-        assert refused.value.actual is State.ABORTED
-
-    asyncio.run(main())
+    world = World()
+    process, other = await world.process(), await world.process()
+    txn = await process.begin()
+    process.wire.steps.clear()
+    assert (await process.commit(txn)).state is State.COMMITTED
+    assert [name for name, _ in process.wire.steps] == ["put"]
+    txn = await process.begin()
+    process.wire.lose_reply(HEADER_PUT)
+    process.wire.steps.clear()
+    assert (await process.commit(txn)).state is State.COMMITTED
+    assert [name for name, _ in process.wire.steps] == ["put", "get"]
+    txn = await process.begin()
+    await other.abort(txn)
+    with pytest.raises(InvalidTransactionState) as refused:
+        await process.commit(txn)
+    assert refused.value.actual is State.ABORTED
 
 
-def test_what_was_begun_is_remembered_up_to_a_bound() -> None:
+async def test_what_was_begun_is_remembered_up_to_a_bound() -> None:
     """The oldest is forgotten; ending it costs a reading."""
-
-    async def main() -> None:
-        world = World()
-        world.coordinator_options = CoordinatorOptions(begun_max=2)
-        process = await world.process()
-        begun = [await process.begin() for _ in range(3)]
-        process.wire.steps.clear()
-        for txn in begun:
-            await process.commit(txn)
-        assert [name for name, _ in process.wire.steps] == ["get", "put", "put", "put"]
-
-    asyncio.run(main())
+    world = World()
+    world.coordinator_options = CoordinatorOptions(begun_max=2)
+    process = await world.process()
+    begun = [await process.begin() for _ in range(3)]
+    process.wire.steps.clear()
+    for txn in begun:
+        await process.commit(txn)
+    assert [name for name, _ in process.wire.steps] == ["get", "put", "put", "put"]
 
 
-def test_ending_again_with_the_same_action_and_branches_succeeds() -> None:
+async def test_ending_again_with_the_same_action_and_branches_succeeds() -> None:
     """And with another one it raises, with the real outcome."""
-
-    async def main() -> None:
-        world = World()
-        process, other = await world.process(), await world.process()
-        txn = await process.begin()
-        await process.commit(txn, 0, 7)
-        again = await other.commit(txn, 7, 0)
-        assert again.branches == frozenset({0, 7})
-        assert again.finalized_ms == world.environment.now_ms()
-        for asked in ((Action.ABORT, {0}), (Action.COMMIT, {0})):
-            with pytest.raises(InvalidTransactionState) as raised:
-                await end(other, txn.txn_id, asked[0], branches=frozenset(asked[1]))  # type: ignore[misc]
-            assert raised.value.actual is State.COMMITTED
-        aborted = await process.begin()
-        await process.abort(aborted)
-        await process.abort(aborted)
+    world = World()
+    process, other = await world.process(), await world.process()
+    txn = await process.begin()
+    await process.commit(txn, 0, 7)
+    again = await other.commit(txn, 7, 0)
+    assert again.branches == frozenset({0, 7})
+    assert again.finalized_ms == world.environment.now_ms()
+    for asked in ((Action.ABORT, {0}), (Action.COMMIT, {0})):
         with pytest.raises(InvalidTransactionState) as raised:
-            await process.commit(aborted)
-        assert raised.value.actual is State.ABORTED
-        with pytest.raises(TransactionNotFound):
-            await end(process, TxnID(0, 999), Action.ABORT)  # type: ignore[misc]
+            await end(other, txn.txn_id, asked[0], branches=frozenset(asked[1]))  # type: ignore[misc]
+        assert raised.value.actual is State.COMMITTED
+    aborted = await process.begin()
+    await process.abort(aborted)
+    await process.abort(aborted)
+    with pytest.raises(InvalidTransactionState) as raised:
+        await process.commit(aborted)
+    assert raised.value.actual is State.ABORTED
+    with pytest.raises(TransactionNotFound):
+        await end(process, TxnID(0, 999), Action.ABORT)  # type: ignore[misc]
 
-    asyncio.run(main())
 
-
-def test_two_ends_that_race_have_one_outcome() -> None:
+async def test_two_ends_that_race_have_one_outcome() -> None:
     """The compare-and-set decides; the loser learns the real outcome."""
-
-    async def main() -> None:
-        world = World()
-        one, two = await world.process(), await world.process()
-        txn = await one.begin()
-        stop = one.wire.stop(HEADER_PUT)
-        committing = await waiting(one.commit(txn))
-        assert stop.reached.is_set()
-        await two.abort(txn)
-        stop.go.set()
-        with pytest.raises(InvalidTransactionState) as raised:
-            await committing
-        assert raised.value.actual is State.ABORTED
-        assert (await one.coordinator.describe(txn.txn_id)).state is State.ABORTED
-
-    asyncio.run(main())
+    world = World()
+    one, two = await world.process(), await world.process()
+    txn = await one.begin()
+    stop = one.wire.stop(HEADER_PUT)
+    committing = await waiting(one.commit(txn))
+    assert stop.reached.is_set()
+    await two.abort(txn)
+    stop.go.set()
+    with pytest.raises(InvalidTransactionState) as raised:
+        await committing
+    assert raised.value.actual is State.ABORTED
+    assert (await one.coordinator.describe(txn.txn_id)).state is State.ABORTED
 
 
-def test_a_commit_whose_reply_was_lost_is_read_back() -> None:
+async def test_a_commit_whose_reply_was_lost_is_read_back() -> None:
     """The caller is told that it was committed, also when its first attempt was not applied."""
-
-    async def main() -> None:
-        world = World()
-        process = await world.process()
-        txn = await process.begin()
-        process.wire.lose_reply(HEADER_PUT)
-        assert (await process.commit(txn)).state is State.COMMITTED
-        assert (await process.commit(txn)).state is State.COMMITTED
-
-    asyncio.run(main())
+    world = World()
+    process = await world.process()
+    txn = await process.begin()
+    process.wire.lose_reply(HEADER_PUT)
+    assert (await process.commit(txn)).state is State.COMMITTED
+    assert (await process.commit(txn)).state is State.COMMITTED
 
 
-def test_a_commit_that_cannot_be_read_back_is_unknown() -> None:
+async def test_a_commit_that_cannot_be_read_back_is_unknown() -> None:
     """Not a plain failure: it may have been applied."""
-
-    async def main() -> None:
-        process = await World().process()
-        txn = await process.begin()
-        process.wire.lose_reply(HEADER_PUT)
-        stop = process.wire.stop(HEADER_PUT)
-        committing = await waiting(process.commit(txn))
-        process.wire.refuse(HEADER_GET)
-        stop.go.set()
-        with pytest.raises(OutcomeUnknown):
-            await committing
-        assert (await process.coordinator.describe(txn.txn_id)).state is State.COMMITTED
-
-    asyncio.run(main())
+    process = await World().process()
+    txn = await process.begin()
+    process.wire.lose_reply(HEADER_PUT)
+    stop = process.wire.stop(HEADER_PUT)
+    committing = await waiting(process.commit(txn))
+    process.wire.refuse(HEADER_GET)
+    stop.go.set()
+    with pytest.raises(OutcomeUnknown):
+        await committing
+    assert (await process.coordinator.describe(txn.txn_id)).state is State.COMMITTED
 
 
-def test_an_end_that_may_still_be_applied_is_unknown_whatever_fails_after_it() -> None:
+async def test_an_end_that_may_still_be_applied_is_unknown_whatever_fails_after_it() -> None:
     """A second attempt that changed nothing says nothing of the first one, which is still on its way."""
-
-    async def main() -> None:
-        process = await World().process()
-        txn = await process.begin()
-        process.wire.drop(HEADER_PUT)
-        stop = process.wire.stop(HEADER_GET)
-        committing = await waiting(process.commit(txn))
-        process.wire.refuse(HEADER_PUT)
-        stop.go.set()
-        with pytest.raises(OutcomeUnknown):
-            await committing
-        late = next(put for name, put in reversed(process.wire.steps) if HEADER_PUT(name, put))
-        await process.wire.inner.put(late)
-        assert (await process.coordinator.describe(txn.txn_id)).state is State.COMMITTED
-
-    asyncio.run(main())
+    process = await World().process()
+    txn = await process.begin()
+    process.wire.drop(HEADER_PUT)
+    stop = process.wire.stop(HEADER_GET)
+    committing = await waiting(process.commit(txn))
+    process.wire.refuse(HEADER_PUT)
+    stop.go.set()
+    with pytest.raises(OutcomeUnknown):
+        await committing
+    late = next(put for name, put in reversed(process.wire.steps) if HEADER_PUT(name, put))
+    await process.wire.inner.put(late)
+    assert (await process.coordinator.describe(txn.txn_id)).state is State.COMMITTED
 
 
-def test_a_begin_that_may_still_be_applied_is_unknown_whatever_fails_after_it() -> None:
+async def test_a_begin_that_may_still_be_applied_is_unknown_whatever_fails_after_it() -> None:
     """Likewise: nobody knows of that transaction, and it times out."""
-
-    async def main() -> None:
-        process = await World().process()
-        await process.begin()
-        process.wire.lose_reply(HEADER_PUT)
-        stop = process.wire.stop(HEADER_PUT)
-        beginning = await waiting(process.begin())
-        held = process.wire.stop(HEADER_PUT)
-        stop.go.set()
-        await held.reached.wait()
-        process.wire.refuse(HEADER_PUT)
-        held.go.set()
-        with pytest.raises(OutcomeUnknown):
-            await beginning
-        assert len(await process.coordinator.list_open(OpenQuery())) == 2
-
-    asyncio.run(main())
+    process = await World().process()
+    await process.begin()
+    process.wire.lose_reply(HEADER_PUT)
+    stop = process.wire.stop(HEADER_PUT)
+    beginning = await waiting(process.begin())
+    held = process.wire.stop(HEADER_PUT)
+    stop.go.set()
+    await held.reached.wait()
+    process.wire.refuse(HEADER_PUT)
+    held.go.set()
+    with pytest.raises(OutcomeUnknown):
+        await beginning
+    assert len(await process.coordinator.list_open(OpenQuery())) == 2
 
 
-def test_a_failed_read_before_ending_changes_nothing() -> None:
+async def test_a_failed_read_before_ending_changes_nothing() -> None:
     """Unavailable, not unknown: nothing was sent yet."""
-
-    async def main() -> None:
-        world = World()
-        txn = await (await world.process()).begin()
-        process = await world.process()  # which has to read it, as it did not begin it
-        process.wire.refuse(HEADER_GET)
-        with pytest.raises(Unavailable):
-            await process.commit(txn)
-        assert (await process.coordinator.describe(txn.txn_id)).state is State.OPEN
-
-    asyncio.run(main())
+    world = World()
+    txn = await (await world.process()).begin()
+    process = await world.process()  # which has to read it, as it did not begin it
+    process.wire.refuse(HEADER_GET)
+    with pytest.raises(Unavailable):
+        await process.commit(txn)
+    assert (await process.coordinator.describe(txn.txn_id)).state is State.OPEN
 
 
-def test_only_its_principal_may_end_a_transaction() -> None:
+async def test_only_its_principal_may_end_a_transaction() -> None:
     """A transaction without one belongs to everybody."""
-
-    async def main() -> None:
-        process = await World().process()
-        owned = await process.coordinator.begin(Begin(1_000, "ada"))
-        for principal in ("", "eve"):
-            with pytest.raises(NotTransactionOwner):
-                await end(process, owned.txn_id, Action.COMMIT, principal=principal)  # type: ignore[misc]
-        assert (await process.coordinator.describe(owned.txn_id)).state is State.OPEN
-        await end(process, owned.txn_id, Action.COMMIT, principal="ada")  # type: ignore[misc]
-        free = await process.begin()
-        await end(process, free.txn_id, Action.ABORT, principal="eve")  # type: ignore[misc]
-
-    asyncio.run(main())
+    process = await World().process()
+    owned = await process.coordinator.begin(Begin(1_000, "ada"))
+    for principal in ("", "eve"):
+        with pytest.raises(NotTransactionOwner):
+            await end(process, owned.txn_id, Action.COMMIT, principal=principal)  # type: ignore[misc]
+    assert (await process.coordinator.describe(owned.txn_id)).state is State.OPEN
+    await end(process, owned.txn_id, Action.COMMIT, principal="ada")  # type: ignore[misc]
+    free = await process.begin()
+    await end(process, free.txn_id, Action.ABORT, principal="eve")  # type: ignore[misc]
 
 
-def test_an_operator_may_end_any_transaction() -> None:
+async def test_an_operator_may_end_any_transaction() -> None:
     """Whoever owns it, and whatever principal is named; what was decided stays decided."""
-
-    async def main() -> None:
-        process = await World().process()
-        owned = await process.coordinator.begin(Begin(1_000, "ada"))
-        ended = await process.coordinator.end(End(owned.txn_id, Action.ABORT, "root", operator=True))
-        assert (ended.state, ended.principal) == (State.ABORTED, "ada")
-        with pytest.raises(InvalidTransactionState):
-            await process.coordinator.end(End(owned.txn_id, Action.COMMIT, operator=True))
-
-    asyncio.run(main())
+    process = await World().process()
+    owned = await process.coordinator.begin(Begin(1_000, "ada"))
+    ended = await process.coordinator.end(End(owned.txn_id, Action.ABORT, "root", operator=True))
+    assert (ended.state, ended.principal) == (State.ABORTED, "ada")
+    with pytest.raises(InvalidTransactionState):
+        await process.coordinator.end(End(owned.txn_id, Action.COMMIT, operator=True))
 
 
-def test_the_operations_say_who_takes_part() -> None:
+async def test_the_operations_say_who_takes_part() -> None:
     """Segments written to, subscriptions acknowledged on; enlisting is not needed."""
-
-    async def main() -> None:
-        process = await World().process()
-        txn = await process.begin()
-        await process.coordinator.enlist(txn.txn_id, frozenset({Participant("nowhere")}))
-        await process.send("a", branch_of(txn))
-        await process.send("b", branch_of(txn, 7), OTHER_SEGMENT)
-        position = await process.send("c")
-        await process.acknowledge(txn, Ack(position))
-        described = await process.coordinator.describe(txn.txn_id)
-        assert described.participants == {
-            Participant(SEGMENT),
-            Participant(OTHER_SEGMENT),
-            Participant(SEGMENT, SUBSCRIPTION),
-        }
-
-    asyncio.run(main())
+    process = await World().process()
+    txn = await process.begin()
+    await process.coordinator.enlist(txn.txn_id, frozenset({Participant("nowhere")}))
+    await process.send("a", branch_of(txn))
+    await process.send("b", branch_of(txn, 7), OTHER_SEGMENT)
+    position = await process.send("c")
+    await process.acknowledge(txn, Ack(position))
+    described = await process.coordinator.describe(txn.txn_id)
+    assert described.participants == {
+        Participant(SEGMENT),
+        Participant(OTHER_SEGMENT),
+        Participant(SEGMENT, SUBSCRIPTION),
+    }
 
 
-def test_open_transactions_are_listed_by_deadline_in_pages() -> None:
+async def test_open_transactions_are_listed_by_deadline_in_pages() -> None:
     """Oldest deadline first; a page goes on after its last one, also when that one has ended since."""
-
-    async def main() -> None:
-        world = World()
-        process = await world.process()
-        begun = [await process.begin(timeout_ms) for timeout_ms in (9_000, 3_000, 6_000, 12_000)]
-        ended = await process.begin(1_000)
-        await process.commit(ended)
-        order = [begun[1], begun[2], begun[0], begun[3]]
-        listed = await process.coordinator.list_open(OpenQuery())
-        assert [txn.txn_id for txn in listed] == [txn.txn_id for txn in order]
-        first = await process.coordinator.list_open(OpenQuery(limit=Limit(2)))
-        await process.abort(first[-1])
-        following = await process.coordinator.list_open(OpenQuery(after=first[-1].txn_id))
-        assert [txn.txn_id for txn in (*first, *following)] == [txn.txn_id for txn in order]
-        await world.environment.advance(100)
-        await process.begin()
-        slow = await process.coordinator.list_open(OpenQuery(age_ms_min=100))
-        assert len(slow) == 3
-
-    asyncio.run(main())
+    world = World()
+    process = await world.process()
+    begun = [await process.begin(timeout_ms) for timeout_ms in (9_000, 3_000, 6_000, 12_000)]
+    ended = await process.begin(1_000)
+    await process.commit(ended)
+    order = [begun[1], begun[2], begun[0], begun[3]]
+    listed = await process.coordinator.list_open(OpenQuery())
+    assert [txn.txn_id for txn in listed] == [txn.txn_id for txn in order]
+    first = await process.coordinator.list_open(OpenQuery(limit=Limit(2)))
+    await process.abort(first[-1])
+    following = await process.coordinator.list_open(OpenQuery(after=first[-1].txn_id))
+    assert [txn.txn_id for txn in (*first, *following)] == [txn.txn_id for txn in order]
+    await world.environment.advance(100)
+    await process.begin()
+    slow = await process.coordinator.list_open(OpenQuery(age_ms_min=100))
+    assert len(slow) == 3
 
 
-def test_waiting_for_an_end_reads_nothing_until_one_has_ended() -> None:
+async def test_waiting_for_an_end_reads_nothing_until_one_has_ended() -> None:
     """The watch is armed before the headers are read, so an end in between is not missed."""
-
-    async def main() -> None:
-        world = World()
-        process, other = await world.process(), await world.process()
-        one, two = await process.begin(), await process.begin()
-        waits = await waiting(process.coordinator.watch_ended(frozenset({one.txn_id, two.txn_id})))
-        steps = len(process.wire.steps)
-        await waiting(asyncio.sleep(0))
-        assert len(process.wire.steps) == steps
-        assert not waits.done()
-        await other.abort(two)
-        assert await waits == {two.txn_id: State.ABORTED}
-        unknown = TxnID(0, 999)
-        assert await process.coordinator.watch_ended(frozenset({unknown})) == {unknown: State.COMMITTED}
-        assert await process.coordinator.watch_ended(frozenset()) == {}
-        stop = process.wire.stop(HEADER_GET)
-        late = await waiting(process.coordinator.watch_ended(frozenset({one.txn_id})))
-        stop.go.set()
-        await other.commit(one)
-        assert await late == {one.txn_id: State.COMMITTED}
-
-    asyncio.run(main())
+    world = World()
+    process, other = await world.process(), await world.process()
+    one, two = await process.begin(), await process.begin()
+    waits = await waiting(process.coordinator.watch_ended(frozenset({one.txn_id, two.txn_id})))
+    steps = len(process.wire.steps)
+    await waiting(asyncio.sleep(0))
+    assert len(process.wire.steps) == steps
+    assert not waits.done()
+    await other.abort(two)
+    assert await waits == {two.txn_id: State.ABORTED}
+    unknown = TxnID(0, 999)
+    assert await process.coordinator.watch_ended(frozenset({unknown})) == {unknown: State.COMMITTED}
+    assert await process.coordinator.watch_ended(frozenset()) == {}
+    stop = process.wire.stop(HEADER_GET)
+    late = await waiting(process.coordinator.watch_ended(frozenset({one.txn_id})))
+    stop.go.set()
+    await other.commit(one)
+    assert await late == {one.txn_id: State.COMMITTED}
 
 
-def test_closing_fails_who_waits_and_may_be_repeated() -> None:
+async def test_closing_fails_who_waits_and_may_be_repeated() -> None:
     """A closed coordinator decides nothing."""
-
-    async def main() -> None:
-        process = await World().process()
-        txn = await process.begin()
-        waits = await waiting(process.coordinator.watch_ended(frozenset({txn.txn_id})))
-        await process.coordinator.close()
-        await process.coordinator.close()
-        with pytest.raises(Closed):
-            await waits
-        with pytest.raises(Closed):
-            await process.begin()
-        with pytest.raises(Closed):
-            await process.commit(txn)
-
-    asyncio.run(main())
+    process = await World().process()
+    txn = await process.begin()
+    waits = await waiting(process.coordinator.watch_ended(frozenset({txn.txn_id})))
+    await process.coordinator.close()
+    await process.coordinator.close()
+    with pytest.raises(Closed):
+        await waits
+    with pytest.raises(Closed):
+        await process.begin()
+    with pytest.raises(Closed):
+        await process.commit(txn)

@@ -12,130 +12,106 @@ from txnframework.model import Ack, Position
 from txnframework_metadata.options import PendingAckOptions
 
 
-def test_later_acks_go_into_the_record_that_is_there() -> None:
+async def test_later_acks_go_into_the_record_that_is_there() -> None:
     """Up to its bound; a full one gets a successor; of cumulative ones only the furthest is kept."""
-
-    async def main() -> None:
-        world = World()
-        process = await world.process()
-        txn = await process.begin()
-        for at in range(7):
-            await process.acknowledge(txn, Ack(Position(2, at)))
-        assert world.operations() == 3
-        for at in range(7):
-            await process.acknowledge(txn, Ack(Position(1, at), cumulative=True))
-        assert world.operations() == 4
-        await process.commit(txn)
-        await process.coordinator.settle(txn.txn_id)
-        assert set(applied(world)) == {Position(1, 6), *(Position(2, at) for at in range(7))}
-
-    asyncio.run(main())
+    world = World()
+    process = await world.process()
+    txn = await process.begin()
+    for at in range(7):
+        await process.acknowledge(txn, Ack(Position(2, at)))
+    assert world.operations() == 3
+    for at in range(7):
+        await process.acknowledge(txn, Ack(Position(1, at), cumulative=True))
+    assert world.operations() == 4
+    await process.commit(txn)
+    await process.coordinator.settle(txn.txn_id)
+    assert set(applied(world)) == {Position(1, 6), *(Position(2, at) for at in range(7))}
 
 
-def test_a_message_of_a_batch_each_time_costs_one_position() -> None:
+async def test_a_message_of_a_batch_each_time_costs_one_position() -> None:
     """Parts of one entry are joined, and come apart again when the last one is refused."""
-
-    async def main() -> None:
-        world = World()
-        process, other = await world.process(), await world.process()
-        txn, rival = await process.begin(), await other.begin()
-        await other.acknowledge(rival, Ack(FIRST, 9, frozenset({8})))
-        for index in range(8):
-            await process.acknowledge(txn, Ack(FIRST, 9, frozenset({index})))
-        with pytest.raises(TransactionConflict):
-            await process.acknowledge(txn, Ack(FIRST, 9))
-        assert world.operations() == 2
-        await process.acknowledge(txn, Ack(FIRST, 9, frozenset(range(8))))
-        await process.commit(txn)
-        await process.coordinator.settle(txn.txn_id)
-        assert (await world.cursor().load()).partial == {FIRST: frozenset(range(8))}
-
-    asyncio.run(main())
+    world = World()
+    process, other = await world.process(), await world.process()
+    txn, rival = await process.begin(), await other.begin()
+    await other.acknowledge(rival, Ack(FIRST, 9, frozenset({8})))
+    for index in range(8):
+        await process.acknowledge(txn, Ack(FIRST, 9, frozenset({index})))
+    with pytest.raises(TransactionConflict):
+        await process.acknowledge(txn, Ack(FIRST, 9))
+    assert world.operations() == 2
+    await process.acknowledge(txn, Ack(FIRST, 9, frozenset(range(8))))
+    await process.commit(txn)
+    await process.coordinator.settle(txn.txn_id)
+    assert (await world.cursor().load()).partial == {FIRST: frozenset(range(8))}
 
 
 @pytest.mark.parametrize("applied_first", [True, False])
-def test_growing_with_a_lost_reply_is_read_back(applied_first: bool) -> None:
+async def test_growing_with_a_lost_reply_is_read_back(applied_first: bool) -> None:
     """The record tells by itself whether it grew; if not, it is tried again."""
-
-    async def main() -> None:
-        world = World()
-        process = await world.process()
-        txn = await process.begin()
-        await process.acknowledge(txn, Ack(FIRST))
-        (process.wire.lose_reply if applied_first else process.wire.drop)(PUT_OPERATION)
-        await process.acknowledge(txn, Ack(SECOND))
-        await process.acknowledge(txn, Ack(THIRD))
-        assert world.operations() == 1
-        await process.commit(txn)
-        await process.coordinator.settle(txn.txn_id)
-        assert applied(world) == [FIRST, SECOND, THIRD]
-
-    asyncio.run(main())
+    world = World()
+    process = await world.process()
+    txn = await process.begin()
+    await process.acknowledge(txn, Ack(FIRST))
+    (process.wire.lose_reply if applied_first else process.wire.drop)(PUT_OPERATION)
+    await process.acknowledge(txn, Ack(SECOND))
+    await process.acknowledge(txn, Ack(THIRD))
+    assert world.operations() == 1
+    await process.commit(txn)
+    await process.coordinator.settle(txn.txn_id)
+    assert applied(world) == [FIRST, SECOND, THIRD]
 
 
-def test_what_a_withdrawal_left_in_doubt_grows_no_more() -> None:
+async def test_what_a_withdrawal_left_in_doubt_grows_no_more() -> None:
     """What was confirmed before may be repeated; what comes later has a record of its own."""
-
-    async def main() -> None:
-        world = World()
-        process, other = await world.process(), await world.process()
-        txn, rival = await process.begin(), await other.begin()
-        await process.acknowledge(txn, Ack(FIRST))
-        await other.acknowledge(rival, Ack(SECOND))
-        stop = process.wire.stop(LOOK)
-        adding = await waiting(process.acknowledge(txn, Ack(SECOND)))
-        assert stop.reached.is_set()
-        process.wire.refuse(PUT_OPERATION)
-        stop.go.set()
-        with pytest.raises(OutcomeUnknown):
-            await adding
-        await process.acknowledge(txn, Ack(FIRST))
-        await process.acknowledge(txn, Ack(THIRD))
-        assert world.operations() == 3
-        with pytest.raises(OutcomeUnknown):
-            await process.acknowledge(txn, Ack(SECOND))
-
-    asyncio.run(main())
+    world = World()
+    process, other = await world.process(), await world.process()
+    txn, rival = await process.begin(), await other.begin()
+    await process.acknowledge(txn, Ack(FIRST))
+    await other.acknowledge(rival, Ack(SECOND))
+    stop = process.wire.stop(LOOK)
+    adding = await waiting(process.acknowledge(txn, Ack(SECOND)))
+    assert stop.reached.is_set()
+    process.wire.refuse(PUT_OPERATION)
+    stop.go.set()
+    with pytest.raises(OutcomeUnknown):
+        await adding
+    await process.acknowledge(txn, Ack(FIRST))
+    await process.acknowledge(txn, Ack(THIRD))
+    assert world.operations() == 3
+    with pytest.raises(OutcomeUnknown):
+        await process.acknowledge(txn, Ack(SECOND))
 
 
-def test_acks_at_the_same_time_cost_one_write() -> None:
+async def test_acks_at_the_same_time_cost_one_write() -> None:
     """And one look: what waits while a group is under way goes with the next one."""
-
-    async def main() -> None:
-        world = World()
-        world.pending_ack_options = PendingAckOptions()
-        process = await world.process()
-        txn = await process.begin()
-        process.wire.steps.clear()
-        await asyncio.gather(*(process.acknowledge(txn, Ack(Position(1, at))) for at in range(50)))
-        assert [name for name, _ in process.wire.steps] == ["apply", "scan_index"]
-
-    asyncio.run(main())
+    world = World()
+    world.pending_ack_options = PendingAckOptions()
+    process = await world.process()
+    txn = await process.begin()
+    process.wire.steps.clear()
+    await asyncio.gather(*(process.acknowledge(txn, Ack(Position(1, at))) for at in range(50)))
+    assert [name for name, _ in process.wire.steps] == ["apply", "scan_index"]
 
 
-def test_a_record_goes_only_once_all_of_it_stands_in_another() -> None:
+async def test_a_record_goes_only_once_all_of_it_stands_in_another() -> None:
     """
     Of two acknowledgments that one record held, repeated together, one is in conflict now: the new record holds only
     the other, and the earlier one, which may have been confirmed, stays.
     """
-
-    async def main() -> None:
-        world = World()
-        world.pending_ack_options = PendingAckOptions(confirmed_records_max=1)
-        process, dies = await world.process(), await world.process()
-        txn, other = await process.begin(), await process.begin()
-        await process.acknowledge(txn, Ack(FIRST), Ack(SECOND))
-        await process.acknowledge(txn, Ack(THIRD), branch=7)  # so that the record is not remembered
-        dies.wire.stop(LOOK)
-        task = await waiting(dies.acknowledge(other, Ack(SECOND)))
-        results = await asyncio.gather(
-            process.acknowledge(txn, Ack(FIRST)), process.acknowledge(txn, Ack(SECOND)), return_exceptions=True
-        )
-        assert [type(one) for one in results] == [type(None), OutcomeUnknown]
-        task.cancel()
-        await process.abort(other)
-        await process.commit(txn)
-        await process.coordinator.settle(txn.txn_id)
-        assert {FIRST, SECOND} <= set(applied(world))
-
-    asyncio.run(main())
+    world = World()
+    world.pending_ack_options = PendingAckOptions(confirmed_records_max=1)
+    process, dies = await world.process(), await world.process()
+    txn, other = await process.begin(), await process.begin()
+    await process.acknowledge(txn, Ack(FIRST), Ack(SECOND))
+    await process.acknowledge(txn, Ack(THIRD), branch=7)  # so that the record is not remembered
+    dies.wire.stop(LOOK)
+    task = await waiting(dies.acknowledge(other, Ack(SECOND)))
+    results = await asyncio.gather(
+        process.acknowledge(txn, Ack(FIRST)), process.acknowledge(txn, Ack(SECOND)), return_exceptions=True
+    )
+    assert [type(one) for one in results] == [type(None), OutcomeUnknown]
+    task.cancel()
+    await process.abort(other)
+    await process.commit(txn)
+    await process.coordinator.settle(txn.txn_id)
+    assert {FIRST, SECOND} <= set(applied(world))

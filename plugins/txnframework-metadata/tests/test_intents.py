@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from metadata_world import FIRST as MESSAGE
 from metadata_world import Process, World, branch_of
@@ -40,72 +38,56 @@ def read_headers(process: Process, txn: Transaction) -> int:
     return sum(name == "get" and argument.path == f"/txn/{txn.txn_id}" for name, argument in process.wire.steps)
 
 
-def test_whoever_began_a_transaction_adds_to_it_without_reading_it() -> None:
+async def test_whoever_began_a_transaction_adds_to_it_without_reading_it() -> None:
     """Its header as it was put names the version that the first operations are put by; others read it."""
-
-    async def main() -> None:
-        world = World()
-        process, other = await world.process(), await world.process()
-        await process.send("plain")
-        txn = await process.begin()
-        for one, branch in ((process, branch_of(txn)), (other, branch_of(txn, 7))):
-            await one.send("sent", branch)
-        await process.acknowledge(txn, Ack(MESSAGE))
-        assert read_headers(process, txn) == 0
-        assert read_headers(other, txn) > 0
-        await process.commit(txn, 0, 7)
-        assert await other.values() == ["plain", "sent", "sent"]
-
-    asyncio.run(main())
+    world = World()
+    process, other = await world.process(), await world.process()
+    await process.send("plain")
+    txn = await process.begin()
+    for one, branch in ((process, branch_of(txn)), (other, branch_of(txn, 7))):
+        await one.send("sent", branch)
+    await process.acknowledge(txn, Ack(MESSAGE))
+    assert read_headers(process, txn) == 0
+    assert read_headers(other, txn) > 0
+    await process.commit(txn, 0, 7)
+    assert await other.values() == ["plain", "sent", "sent"]
 
 
-def test_what_was_forgotten_is_read() -> None:
+async def test_what_was_forgotten_is_read() -> None:
     """Beyond the coordinator's bound the oldest one's header is read as anybody's."""
-
-    async def main() -> None:
-        world = World()
-        world.coordinator_options = CoordinatorOptions(begun_max=1)
-        process = await world.process()
-        txn = await process.begin()
-        await process.begin()
-        await process.send("sent", branch_of(txn))
-        assert read_headers(process, txn) == 1
-
-    asyncio.run(main())
+    world = World()
+    world.coordinator_options = CoordinatorOptions(begun_max=1)
+    process = await world.process()
+    txn = await process.begin()
+    await process.begin()
+    await process.send("sent", branch_of(txn))
+    assert read_headers(process, txn) == 1
 
 
 @pytest.mark.parametrize("collected", [False, True], ids=["ended", "forgotten"])
-def test_what_another_process_ended_takes_nothing_from_whoever_began_it(collected: bool) -> None:
+async def test_what_another_process_ended_takes_nothing_from_whoever_began_it(collected: bool) -> None:
     """What is remembered is out of date then; the store refuses, or the header that is read again does."""
-
-    async def main() -> None:
-        world = World()
-        process, other = await world.process(), await world.process()
-        await process.send("plain")
-        txn = await process.begin()
-        await other.abort(txn)
-        refused: type[Exception] = TransactionConflict
-        if collected:
-            await other.coordinator.collect(world.environment.now_ms() + LONG_AFTER_MS)
-            refused = TransactionNotFound
-        with pytest.raises(refused):
-            await process.send("late", branch_of(txn))
-        with pytest.raises(refused):
-            await process.acknowledge(txn, Ack(MESSAGE))
-        assert await other.values() == ["plain"]
-        assert not world.paths("/txn-op/")
-
-    asyncio.run(main())
+    world = World()
+    process, other = await world.process(), await world.process()
+    await process.send("plain")
+    txn = await process.begin()
+    await other.abort(txn)
+    refused: type[Exception] = TransactionConflict
+    if collected:
+        await other.coordinator.collect(world.environment.now_ms() + LONG_AFTER_MS)
+        refused = TransactionNotFound
+    with pytest.raises(refused):
+        await process.send("late", branch_of(txn))
+    with pytest.raises(refused):
+        await process.acknowledge(txn, Ack(MESSAGE))
+    assert await other.values() == ["plain"]
+    assert not world.paths("/txn-op/")
 
 
-def test_what_was_begun_here_takes_operations_of_its_owner_only() -> None:
+async def test_what_was_begun_here_takes_operations_of_its_owner_only() -> None:
     """Without a reading as with one."""
-
-    async def main() -> None:
-        process = await World().process()
-        txn = await process.coordinator.begin(Begin(60_000, principal="alice"))
-        with pytest.raises(NotTransactionOwner):
-            await process.send("mine", branch_of(txn))
-        assert read_headers(process, txn) == 0
-
-    asyncio.run(main())
+    process = await World().process()
+    txn = await process.coordinator.begin(Begin(60_000, principal="alice"))
+    with pytest.raises(NotTransactionOwner):
+        await process.send("mine", branch_of(txn))
+    assert read_headers(process, txn) == 0

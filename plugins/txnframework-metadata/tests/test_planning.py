@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from metadata_world import PUT_OPERATION, Process, World, branch_of, waiting
 
@@ -12,27 +10,23 @@ from txnframework.model import EARLIEST, Position
 from txnframework_metadata.options import BufferOptions
 
 
-def test_a_plan_covers_a_range_with_the_aborted_branches_of_its_ledgers() -> None:
+async def test_a_plan_covers_a_range_with_the_aborted_branches_of_its_ledgers() -> None:
     """All that is needed to read it straight from the ledger."""
-
-    async def main() -> None:
-        world = World()
-        process, reader = await world.process(), await world.process()
-        branches = []
-        for _ in range(3):
-            txn = await process.begin()
-            await process.send("a", branch_of(txn))
-            await process.abort(txn)
-            branches.append(branch_of(txn))
-            await (await process.ledger()).roll()
-        await process.coordinator.settle(branches[0].txn_id)
-        buffer = await reader.buffer()
-        plan = await buffer.plan(EARLIEST, Position(3, 0))
-        assert plan.aborted == frozenset(branches)
-        assert (await buffer.plan(Position(1, 0), Position(2, 0))).aborted >= {branches[1]}
-        assert (await buffer.plan(Position(3, 0), Position(3, 0))).entries.after == Position(3, 0)
-
-    asyncio.run(main())
+    world = World()
+    process, reader = await world.process(), await world.process()
+    branches = []
+    for _ in range(3):
+        txn = await process.begin()
+        await process.send("a", branch_of(txn))
+        await process.abort(txn)
+        branches.append(branch_of(txn))
+        await (await process.ledger()).roll()
+    await process.coordinator.settle(branches[0].txn_id)
+    buffer = await reader.buffer()
+    plan = await buffer.plan(EARLIEST, Position(3, 0))
+    assert plan.aborted == frozenset(branches)
+    assert (await buffer.plan(Position(1, 0), Position(2, 0))).aborted >= {branches[1]}
+    assert (await buffer.plan(Position(3, 0), Position(3, 0))).entries.after == Position(3, 0)
 
 
 async def late_writer(world: World) -> tuple[Process, object, Process]:
@@ -49,71 +43,55 @@ async def late_writer(world: World) -> tuple[Process, object, Process]:
     return process, txn, await world.process()
 
 
-def test_a_range_that_was_planned_once_is_never_shortened() -> None:
+async def test_a_range_that_was_planned_once_is_never_shortened() -> None:
     """A process that computes less waits until it gets there."""
-
-    async def main() -> None:
-        world = World()
-        world.buffer_options = BufferOptions(ahead_entries_max=1)
-        process, txn, newcomer = await late_writer(world)
-        buffer = await newcomer.buffer()
-        planning = await waiting(buffer.plan(EARLIEST, Position(1, 1)))
-        assert not planning.done()
-        await process.abort(txn)  # type: ignore[arg-type]
-        plan = await planning
-        assert plan.entries.upto == Position(1, 1)
-        assert plan.aborted == {branch_of(txn)}  # type: ignore[arg-type]
-
-    asyncio.run(main())
+    world = World()
+    world.buffer_options = BufferOptions(ahead_entries_max=1)
+    process, txn, newcomer = await late_writer(world)
+    buffer = await newcomer.buffer()
+    planning = await waiting(buffer.plan(EARLIEST, Position(1, 1)))
+    assert not planning.done()
+    await process.abort(txn)  # type: ignore[arg-type]
+    plan = await planning
+    assert plan.entries.upto == Position(1, 1)
+    assert plan.aborted == {branch_of(txn)}  # type: ignore[arg-type]
 
 
-def test_a_range_whose_writers_are_known_waits_for_nobody_else() -> None:
+async def test_a_range_whose_writers_are_known_waits_for_nobody_else() -> None:
     """Its entries tell who wrote them, if they can be held: a late intent before them is none of theirs."""
-
-    async def main() -> None:
-        world = World()
-        _, _, newcomer = await late_writer(world)
-        plan = await (await newcomer.buffer()).plan(EARLIEST, Position(1, 1))
-        assert plan.entries.upto == Position(1, 1)
-        assert plan.aborted == frozenset()
-
-    asyncio.run(main())
+    world = World()
+    _, _, newcomer = await late_writer(world)
+    plan = await (await newcomer.buffer()).plan(EARLIEST, Position(1, 1))
+    assert plan.entries.upto == Position(1, 1)
+    assert plan.aborted == frozenset()
 
 
-def test_waiting_for_a_range_is_bounded() -> None:
+async def test_waiting_for_a_range_is_bounded() -> None:
     """Then it raises; it is still not shortened, and asking again later works."""
-
-    async def main() -> None:
-        world = World()
-        world.buffer_options = BufferOptions(ahead_entries_max=1)
-        process, txn, newcomer = await late_writer(world)
-        buffer = await newcomer.buffer()
-        planning = await waiting(buffer.plan(EARLIEST, Position(1, 1)))
-        await world.environment.advance(30_000)
-        with pytest.raises(Unavailable):
-            await planning
-        await process.commit(txn)  # type: ignore[arg-type]
-        assert (await buffer.plan(EARLIEST, Position(1, 1))).aborted == frozenset()
-
-    asyncio.run(main())
+    world = World()
+    world.buffer_options = BufferOptions(ahead_entries_max=1)
+    process, txn, newcomer = await late_writer(world)
+    buffer = await newcomer.buffer()
+    planning = await waiting(buffer.plan(EARLIEST, Position(1, 1)))
+    await world.environment.advance(30_000)
+    with pytest.raises(Unavailable):
+        await planning
+    await process.commit(txn)  # type: ignore[arg-type]
+    assert (await buffer.plan(EARLIEST, Position(1, 1))).aborted == frozenset()
 
 
-def test_a_plan_of_what_is_not_there_is_refused() -> None:
+async def test_a_plan_of_what_is_not_there_is_refused() -> None:
     """Beyond the ledger's end: it was planned on another store. Before its beginning: it was trimmed."""
-
-    async def main() -> None:
-        process = await World().process()
-        for _ in range(3):
-            await process.send("a")
-            await (await process.ledger()).roll()
-        buffer = await process.buffer()
-        with pytest.raises(StoreMismatch, match="space-1"):
-            await buffer.plan(EARLIEST, Position(9, 0))
-        await buffer.trim(3)
-        with pytest.raises(EntryTrimmed):
-            await buffer.plan(EARLIEST, Position(3, 0))
-        with pytest.raises(EntryTrimmed):
-            await process.values()
-        assert await process.values(Position(2, 0)) == ["a"]
-
-    asyncio.run(main())
+    process = await World().process()
+    for _ in range(3):
+        await process.send("a")
+        await (await process.ledger()).roll()
+    buffer = await process.buffer()
+    with pytest.raises(StoreMismatch, match="space-1"):
+        await buffer.plan(EARLIEST, Position(9, 0))
+    await buffer.trim(3)
+    with pytest.raises(EntryTrimmed):
+        await buffer.plan(EARLIEST, Position(3, 0))
+    with pytest.raises(EntryTrimmed):
+        await process.values()
+    assert await process.values(Position(2, 0)) == ["a"]

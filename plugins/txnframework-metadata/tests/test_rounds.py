@@ -98,42 +98,34 @@ async def _who_waits(world: World, *, is_told: bool = True) -> tuple[Process, as
 
 
 @pytest.mark.parametrize(("is_told", "expected"), [(False, 2), (True, 1)])
-def test_what_was_committed_at_once_takes_two_rounds_at_most(is_told: bool, expected: int) -> None:
+async def test_what_was_committed_at_once_takes_two_rounds_at_most(is_told: bool, expected: int) -> None:
     """The end and the entries behind it, unless a watch tells those; then who wrote them, and nobody's intents."""
-
-    async def main() -> None:
-        world = World()
-        process = await world.process()
-        reader, waits, rounds = await _who_waits(world, is_told=is_told)
-        txn = await process.begin()
-        await process.send("a", branch_of(txn))
-        await process.commit(txn)
-        reader.wire.steps.clear()
-        assert await rounds.until(waits) == expected
-        assert await waits == "a"
-        assert not [name for name, _ in reader.wire.steps if name.startswith("scan")]
-        await (await reader.buffer()).close()
-
-    asyncio.run(main())
+    world = World()
+    process = await world.process()
+    reader, waits, rounds = await _who_waits(world, is_told=is_told)
+    txn = await process.begin()
+    await process.send("a", branch_of(txn))
+    await process.commit(txn)
+    reader.wire.steps.clear()
+    assert await rounds.until(waits) == expected
+    assert await waits == "a"
+    assert not [name for name, _ in reader.wire.steps if name.startswith("scan")]
+    await (await reader.buffer()).close()
 
 
-def test_the_end_of_a_transaction_in_the_way_takes_no_round() -> None:
+async def test_the_end_of_a_transaction_in_the_way_takes_no_round() -> None:
     """Its end comes along with the wake-up, read from the store, and the entries are there already."""
-
-    async def main() -> None:
-        world = World()
-        process = await world.process()
-        reader, waits, rounds = await _who_waits(world)
-        txn = await process.begin()
-        await process.send("a", branch_of(txn))
-        await rounds.until_quiet()
-        assert not waits.done()
-        await process.commit(txn)
-        assert await rounds.until(waits) == 0
-        assert await waits == "a"
-        await (await reader.buffer()).close()
-
-    asyncio.run(main())
+    world = World()
+    process = await world.process()
+    reader, waits, rounds = await _who_waits(world)
+    txn = await process.begin()
+    await process.send("a", branch_of(txn))
+    await rounds.until_quiet()
+    assert not waits.done()
+    await process.commit(txn)
+    assert await rounds.until(waits) == 0
+    assert await waits == "a"
+    await (await reader.buffer()).close()
 
 
 def test_what_is_told_counts_only_directly_behind_what_is_known() -> None:
@@ -151,129 +143,109 @@ def test_what_is_told_counts_only_directly_behind_what_is_known() -> None:
     assert grown_by(rolled, entries) == (None, [])
 
 
-def test_who_asks_how_it_stands_does_not_get_what_was_told() -> None:
+async def test_who_asks_how_it_stands_does_not_get_what_was_told() -> None:
     """What a watch tells is as old as the telling, and another process may have been confirmed an append since."""
-
-    async def main() -> None:
-        world = World()
-        process, reader = await world.process(), await world.process()
-        buffer = await reader.buffer()
-        await buffer.recover()
-        waits = await waiting(buffer.advanced(Position(1, -1)))
-        stop = reader.wire.stop(step("get", "/txn/"))
-        txn = await process.begin()
-        await process.send("a", branch_of(txn))
-        await stop.reached.wait()
-        asked = await waiting(buffer.max_read_position())
-        await process.commit(txn)
-        await process.send("b")
-        stop.go.set()
-        assert await asked == Position(1, 1)
-        await waits
-        await buffer.close()
-
-    asyncio.run(main())
+    world = World()
+    process, reader = await world.process(), await world.process()
+    buffer = await reader.buffer()
+    await buffer.recover()
+    waits = await waiting(buffer.advanced(Position(1, -1)))
+    stop = reader.wire.stop(step("get", "/txn/"))
+    txn = await process.begin()
+    await process.send("a", branch_of(txn))
+    await stop.reached.wait()
+    asked = await waiting(buffer.max_read_position())
+    await process.commit(txn)
+    await process.send("b")
+    stop.go.set()
+    assert await asked == Position(1, 1)
+    await waits
+    await buffer.close()
 
 
-def test_what_was_read_ahead_is_judged_when_it_is_handed_out() -> None:
+async def test_what_was_read_ahead_is_judged_when_it_is_handed_out() -> None:
     """Read while its transaction was open, and then aborted, settled and collected: it does not show."""
-
-    async def main() -> None:
-        world = World()
-        process, reader = await world.process(), await world.process()
-        buffer = await reader.buffer()
-        await buffer.recover()
-        waits = await waiting(_received(reader, Position(1, -1)))
-        txn = await process.begin()
-        await process.send("a", branch_of(txn))
-        await run_ready(500)
-        ended = await process.abort(txn)
-        await (await process.buffer()).settle(ended)
-        await process.send("b")
-        assert await waits == "b"
-        assert await reader.values() == ["b"]
-        await buffer.close()
-
-    asyncio.run(main())
+    world = World()
+    process, reader = await world.process(), await world.process()
+    buffer = await reader.buffer()
+    await buffer.recover()
+    waits = await waiting(_received(reader, Position(1, -1)))
+    txn = await process.begin()
+    await process.send("a", branch_of(txn))
+    await run_ready(500)
+    ended = await process.abort(txn)
+    await (await process.buffer()).settle(ended)
+    await process.send("b")
+    assert await waits == "b"
+    assert await reader.values() == ["b"]
+    await buffer.close()
 
 
-def test_more_than_is_held_is_decided_by_the_intents() -> None:
+async def test_more_than_is_held_is_decided_by_the_intents() -> None:
     """Who wrote what is not held nobody knows without them; an open one behind the bound is in the way all the same."""
-
-    async def main() -> None:
-        world = World()
-        process, reader = await world.process(), await world.process()
-        buffer = await reader.buffer()
-        waits = await waiting(buffer.advanced(Position(1, -1)))
-        stop = reader.wire.stop(step("get", "/txn/"))
-        txn, later = await process.begin(), await process.begin()
-        await process.send("0", branch_of(txn))
-        await stop.reached.wait()
-        for at in range(1, 150):
-            await process.send(f"{at}")
-        await process.send("later", branch_of(later))
-        await process.send("last")
-        await process.commit(txn)
-        stop.go.set()
-        while await waits < Position(1, 149):
-            waits = await waiting(buffer.advanced(waits.result()))
-        waits = await waiting(buffer.advanced(Position(1, 149)))
-        assert not waits.done()
-        assert await reader.values() == [f"{at}" for at in range(150)]
-        await process.commit(later)
-        assert await waits == Position(1, 151)
-        await buffer.close()
-
-    asyncio.run(main())
+    world = World()
+    process, reader = await world.process(), await world.process()
+    buffer = await reader.buffer()
+    waits = await waiting(buffer.advanced(Position(1, -1)))
+    stop = reader.wire.stop(step("get", "/txn/"))
+    txn, later = await process.begin(), await process.begin()
+    await process.send("0", branch_of(txn))
+    await stop.reached.wait()
+    for at in range(1, 150):
+        await process.send(f"{at}")
+    await process.send("later", branch_of(later))
+    await process.send("last")
+    await process.commit(txn)
+    stop.go.set()
+    while await waits < Position(1, 149):
+        waits = await waiting(buffer.advanced(waits.result()))
+    waits = await waiting(buffer.advanced(Position(1, 149)))
+    assert not waits.done()
+    assert await reader.values() == [f"{at}" for at in range(150)]
+    await process.commit(later)
+    assert await waits == Position(1, 151)
+    await buffer.close()
 
 
-def test_what_was_found_aborted_stays_so_while_only_what_is_new_is_read() -> None:
+async def test_what_was_found_aborted_stays_so_while_only_what_is_new_is_read() -> None:
     """Its operation stands unsettled, without an abort record: a reading of others must not make it count."""
-
-    async def main() -> None:
-        world = World()
-        process, reader = await world.process(), await world.process()
-        buffer = await reader.buffer()
-        await buffer.recover()
-        waits = await waiting(buffer.advanced(Position(1, -1)))
-        for value in ("a", "b", "c"):
-            txn = await process.begin()
-            await process.send(value, branch_of(txn))
-            await run_ready(500)
-            await process.abort(txn)
-            last = await waits
-            waits = await waiting(buffer.advanced(last))
-        await process.send("d")
-        assert await waits == Position(1, 3)
-        plan = await buffer.plan(EARLIEST, Position(1, 3))
-        assert len(plan.aborted) == 3
-        await buffer.close()
-
-    asyncio.run(main())
-
-
-def test_what_is_read_ahead_is_bounded() -> None:
-    """So many entries at most are held; what is beyond is read when it is fetched."""
-
-    async def main() -> None:
-        world = World()
-        process, reader = await world.process(), await world.process()
-        buffer = await reader.buffer()
-        waits = await waiting(buffer.advanced(EARLIEST))
-        assert await waits == Position(1, -1)
-        waits = await waiting(buffer.advanced(Position(1, -1)))
+    world = World()
+    process, reader = await world.process(), await world.process()
+    buffer = await reader.buffer()
+    await buffer.recover()
+    waits = await waiting(buffer.advanced(Position(1, -1)))
+    for value in ("a", "b", "c"):
         txn = await process.begin()
-        for at in range(250):
-            await process.send(f"{at}", branch_of(txn))
+        await process.send(value, branch_of(txn))
         await run_ready(500)
-        await process.commit(txn)
-        await waits
-        page = await buffer.read(ReadRequest(Position(1, -1), Limit(1000)))
-        assert len(page.entries) <= 100
-        assert await reader.values() == [f"{at}" for at in range(250)]
-        await buffer.close()
+        await process.abort(txn)
+        last = await waits
+        waits = await waiting(buffer.advanced(last))
+    await process.send("d")
+    assert await waits == Position(1, 3)
+    plan = await buffer.plan(EARLIEST, Position(1, 3))
+    assert len(plan.aborted) == 3
+    await buffer.close()
 
-    asyncio.run(main())
+
+async def test_what_is_read_ahead_is_bounded() -> None:
+    """So many entries at most are held; what is beyond is read when it is fetched."""
+    world = World()
+    process, reader = await world.process(), await world.process()
+    buffer = await reader.buffer()
+    waits = await waiting(buffer.advanced(EARLIEST))
+    assert await waits == Position(1, -1)
+    waits = await waiting(buffer.advanced(Position(1, -1)))
+    txn = await process.begin()
+    for at in range(250):
+        await process.send(f"{at}", branch_of(txn))
+    await run_ready(500)
+    await process.commit(txn)
+    await waits
+    page = await buffer.read(ReadRequest(Position(1, -1), Limit(1000)))
+    assert len(page.entries) <= 100
+    assert await reader.values() == [f"{at}" for at in range(250)]
+    await buffer.close()
 
 
 @implementer(IValueWatch)
@@ -298,70 +270,62 @@ class Telling:
         await self._watch.close()
 
 
-def test_an_end_that_a_watch_tells_takes_no_round() -> None:
+async def test_an_end_that_a_watch_tells_takes_no_round() -> None:
     """The header that comes with it is as good as one that is read, since how a transaction ended never changes."""
+    world = World()
+    process = await world.process()
+    reader, waits, rounds = await _who_waits(world)
+    arm = reader.wire.watch
 
-    async def main() -> None:
-        world = World()
-        process = await world.process()
-        reader, waits, rounds = await _who_waits(world)
-        arm = reader.wire.watch
+    async def watch(target: Any) -> Any:
+        return Telling(await arm(target), target, world)
 
-        async def watch(target: Any) -> Any:
-            return Telling(await arm(target), target, world)
-
-        reader.wire.watch = watch  # type: ignore[method-assign]
-        txn = await process.begin()
-        await process.send("a", branch_of(txn))
-        await rounds.until_quiet()
-        await process.commit(txn)
-        assert await rounds.until(waits) == 0
-        assert await waits == "a"
-        await (await reader.buffer()).close()
-
-    asyncio.run(main())
+    reader.wire.watch = watch  # type: ignore[method-assign]
+    txn = await process.begin()
+    await process.send("a", branch_of(txn))
+    await rounds.until_quiet()
+    await process.commit(txn)
+    assert await rounds.until(waits) == 0
+    assert await waits == "a"
+    await (await reader.buffer()).close()
 
 
-def test_who_began_to_write_just_now_is_taken_for_open_without_reading_it() -> None:
+async def test_who_began_to_write_just_now_is_taken_for_open_without_reading_it() -> None:
     """Where the entry and the end are told; an end that was not told is found by reading after a while."""
+    world = World()
+    process, reader = await world.process(), await world.process()
+    arm, is_deaf = reader.wire.watch, False
 
-    async def main() -> None:
-        world = World()
-        process, reader = await world.process(), await world.process()
-        arm, is_deaf = reader.wire.watch, False
+    async def watch(target: Any) -> Any:
+        return Telling(await arm(target), target, world, is_deaf=is_deaf)
 
-        async def watch(target: Any) -> Any:
-            return Telling(await arm(target), target, world, is_deaf=is_deaf)
+    reader.wire.watch = watch  # type: ignore[method-assign]
+    buffer = await reader.buffer()
+    waits = await waiting(buffer.advanced(Position(1, -1)))
+    txn = await process.begin()
+    await process.send("a", branch_of(txn))
+    await run_ready(200)
+    await process.commit(txn)
+    assert await waits == Position(1, 0)
 
-        reader.wire.watch = watch  # type: ignore[method-assign]
-        buffer = await reader.buffer()
-        waits = await waiting(buffer.advanced(Position(1, -1)))
-        txn = await process.begin()
-        await process.send("a", branch_of(txn))
-        await run_ready(200)
-        await process.commit(txn)
-        assert await waits == Position(1, 0)
+    waits = await waiting(buffer.advanced(Position(1, 0)))
+    reader.wire.steps.clear()
+    txn = await process.begin()
+    await process.send("b", branch_of(txn))
+    await run_ready(200)
+    assert not waits.done()
+    await process.commit(txn)
+    assert await waits == Position(1, 1)
+    assert [name for name, _ in reader.wire.steps] == ["watch"]
 
-        waits = await waiting(buffer.advanced(Position(1, 0)))
-        reader.wire.steps.clear()
-        txn = await process.begin()
-        await process.send("b", branch_of(txn))
-        await run_ready(200)
-        assert not waits.done()
-        await process.commit(txn)
-        assert await waits == Position(1, 1)
-        assert [name for name, _ in reader.wire.steps] == ["watch"]
-
-        is_deaf = True
-        waits = await waiting(buffer.advanced(Position(1, 1)))
-        txn = await process.begin()
-        await process.send("c", branch_of(txn))
-        await process.commit(txn)
-        await run_ready(200)
-        assert not waits.done()
-        await world.environment.advance(2)
-        assert await waits == Position(1, 2)
-        assert await reader.values() == ["a", "b", "c"]
-        await buffer.close()
-
-    asyncio.run(main())
+    is_deaf = True
+    waits = await waiting(buffer.advanced(Position(1, 1)))
+    txn = await process.begin()
+    await process.send("c", branch_of(txn))
+    await process.commit(txn)
+    await run_ready(200)
+    assert not waits.done()
+    await world.environment.advance(2)
+    assert await waits == Position(1, 2)
+    assert await reader.values() == ["a", "b", "c"]
+    await buffer.close()

@@ -28,248 +28,204 @@ def puts(steps: list[tuple[str, Any]]) -> list[int]:
     ]
 
 
-def test_intents_of_concurrent_sends_share_a_step() -> None:
+async def test_intents_of_concurrent_sends_share_a_step() -> None:
     """Each transaction has steps of its own."""
-
-    async def main() -> None:
-        world = World()
-        process = await world.process()
-        one, two = await process.begin(), await process.begin()
-        for segment in SEGMENTS:
-            await process.buffer(segment)
-        process.wire.steps.clear()
-        await asyncio.gather(
-            *(process.send("a", Branch(txn.txn_id, 0), segment) for segment in SEGMENTS for txn in (one, two))
-        )
-        assert puts(process.wire.steps) == [5, 5]
-        assert world.operations() == 10
-        await process.commit(one)
-        await process.commit(two)
-        for segment in SEGMENTS:
-            assert await process.values(segment=segment) == ["a", "a"]
-
-    asyncio.run(main())
+    world = World()
+    process = await world.process()
+    one, two = await process.begin(), await process.begin()
+    for segment in SEGMENTS:
+        await process.buffer(segment)
+    process.wire.steps.clear()
+    await asyncio.gather(
+        *(process.send("a", Branch(txn.txn_id, 0), segment) for segment in SEGMENTS for txn in (one, two))
+    )
+    assert puts(process.wire.steps) == [5, 5]
+    assert world.operations() == 10
+    await process.commit(one)
+    await process.commit(two)
+    for segment in SEGMENTS:
+        assert await process.values(segment=segment) == ["a", "a"]
 
 
-def test_everybody_hears_that_the_transaction_has_ended() -> None:
+async def test_everybody_hears_that_the_transaction_has_ended() -> None:
     """No entry is appended."""
-
-    async def main() -> None:
-        world = World()
-        process, other = await world.process(), await world.process()
-        txn = await process.begin()
-        await other.abort(txn)
-        sends = [process.send("a", Branch(txn.txn_id, 0), segment) for segment in SEGMENTS]
-        told = await asyncio.gather(*sends, return_exceptions=True)
-        assert [type(one) for one in told] == [TransactionConflict] * 5
-        assert world.operations() == 0
-
-    asyncio.run(main())
+    world = World()
+    process, other = await world.process(), await world.process()
+    txn = await process.begin()
+    await other.abort(txn)
+    sends = [process.send("a", Branch(txn.txn_id, 0), segment) for segment in SEGMENTS]
+    told = await asyncio.gather(*sends, return_exceptions=True)
+    assert [type(one) for one in told] == [TransactionConflict] * 5
+    assert world.operations() == 0
 
 
-def test_a_lost_reply_writes_no_intent_twice() -> None:
+async def test_a_lost_reply_writes_no_intent_twice() -> None:
     """The group reads what is stored, for all of its callers."""
-
-    async def main() -> None:
-        world = World()
-        process = await world.process()
-        txn = await process.begin()
-        process.wire.lose_reply(PUT_OPERATION)
-        await asyncio.gather(*(process.send("a", Branch(txn.txn_id, 0), segment) for segment in SEGMENTS))
-        assert world.operations() == 5
-
-    asyncio.run(main())
+    world = World()
+    process = await world.process()
+    txn = await process.begin()
+    process.wire.lose_reply(PUT_OPERATION)
+    await asyncio.gather(*(process.send("a", Branch(txn.txn_id, 0), segment) for segment in SEGMENTS))
+    assert world.operations() == 5
 
 
 @pytest.mark.parametrize("cancelled", [1, 5])
-def test_a_cancelled_send_leaves_the_others_alone(cancelled: int) -> None:
+async def test_a_cancelled_send_leaves_the_others_alone(cancelled: int) -> None:
     """The step goes on while one caller waits for it."""
-
-    async def main() -> None:
-        world = World()
-        process = await world.process()
-        txn = await process.begin()
-        for segment in SEGMENTS:
-            await process.buffer(segment)
-        stop = process.wire.stop(PUT_OPERATION)
-        sends = [asyncio.ensure_future(process.send("a", Branch(txn.txn_id, 0), segment)) for segment in SEGMENTS]
-        await stop.reached.wait()
-        for send in sends[:cancelled]:
-            send.cancel()
-        await asyncio.wait(sends[:cancelled])
-        stop.go.set()
-        await asyncio.gather(*sends[cancelled:])
-        # A step of which nobody waits any more was cancelled before it was sent.
-        assert world.operations() == (5 if cancelled < 5 else 0)
-        await process.commit(txn)
-        for segment, send in zip(SEGMENTS, sends, strict=True):
-            assert await process.values(segment=segment) == ([] if send.cancelled() else ["a"])
-
-    asyncio.run(main())
+    world = World()
+    process = await world.process()
+    txn = await process.begin()
+    for segment in SEGMENTS:
+        await process.buffer(segment)
+    stop = process.wire.stop(PUT_OPERATION)
+    sends = [asyncio.ensure_future(process.send("a", Branch(txn.txn_id, 0), segment)) for segment in SEGMENTS]
+    await stop.reached.wait()
+    for send in sends[:cancelled]:
+        send.cancel()
+    await asyncio.wait(sends[:cancelled])
+    stop.go.set()
+    await asyncio.gather(*sends[cancelled:])
+    # A step of which nobody waits any more was cancelled before it was sent.
+    assert world.operations() == (5 if cancelled < 5 else 0)
+    await process.commit(txn)
+    for segment, send in zip(SEGMENTS, sends, strict=True):
+        assert await process.values(segment=segment) == ([] if send.cancelled() else ["a"])
 
 
-def test_two_settlings_of_one_transaction_help_each_other() -> None:
+async def test_two_settlings_of_one_transaction_help_each_other() -> None:
     """The second one does not end what the first one still uses."""
-
-    async def main() -> None:
-        world = World()
-        process = await world.process()
-        txn = await process.begin()
-        await asyncio.gather(*(process.send("a", Branch(txn.txn_id, 0), segment) for segment in SEGMENTS))
-        await process.abort(txn)
-        stop = process.wire.stop(step("put", "/txn-aborted/"))
-        first = asyncio.ensure_future(process.coordinator.settle(txn.txn_id))
-        await stop.reached.wait()
-        await process.coordinator.settle(txn.txn_id)
-        stop.go.set()
-        await first
-        assert world.operations() == 0
-        assert len(world.paths("/txn-aborted/")) == 5
-        for segment in SEGMENTS:
-            assert await process.values(segment=segment) == []
-
-    asyncio.run(main())
+    world = World()
+    process = await world.process()
+    txn = await process.begin()
+    await asyncio.gather(*(process.send("a", Branch(txn.txn_id, 0), segment) for segment in SEGMENTS))
+    await process.abort(txn)
+    stop = process.wire.stop(step("put", "/txn-aborted/"))
+    first = asyncio.ensure_future(process.coordinator.settle(txn.txn_id))
+    await stop.reached.wait()
+    await process.coordinator.settle(txn.txn_id)
+    stop.go.set()
+    await first
+    assert world.operations() == 0
+    assert len(world.paths("/txn-aborted/")) == 5
+    for segment in SEGMENTS:
+        assert await process.values(segment=segment) == []
 
 
-def test_settlings_at_the_same_moment_remove_a_record_once() -> None:
+async def test_settlings_at_the_same_moment_remove_a_record_once() -> None:
     """Their removals share a step, which names each record once."""
-
-    async def main() -> None:
-        world = World()
-        process = await world.process()
-        txn = await process.begin()
-        await asyncio.gather(*(process.send("a", Branch(txn.txn_id, 0), segment) for segment in SEGMENTS))
-        await process.commit(txn)
-        stop = process.wire.stop(step("apply", "/txn-op/"))
-        settlings = [asyncio.ensure_future(process.coordinator.settle(txn.txn_id)) for _ in range(3)]
-        await stop.reached.wait()
-        await run_ready()
-        stop.go.set()
-        await asyncio.gather(*settlings)
-        assert world.operations() == 0
-
-    asyncio.run(main())
+    world = World()
+    process = await world.process()
+    txn = await process.begin()
+    await asyncio.gather(*(process.send("a", Branch(txn.txn_id, 0), segment) for segment in SEGMENTS))
+    await process.commit(txn)
+    stop = process.wire.stop(step("apply", "/txn-op/"))
+    settlings = [asyncio.ensure_future(process.coordinator.settle(txn.txn_id)) for _ in range(3)]
+    await stop.reached.wait()
+    await run_ready()
+    stop.go.set()
+    await asyncio.gather(*settlings)
+    assert world.operations() == 0
 
 
-def test_a_step_has_a_bounded_number_of_intents() -> None:
+async def test_a_step_has_a_bounded_number_of_intents() -> None:
     """What a transaction's coordinator has read for its settling is forgotten afterwards."""
-
-    async def main() -> None:
-        world = World()
-        world.coordinator_options = CoordinatorOptions()
-        process = await world.process()
-        txn = await process.begin()
-        segments = [f"segment://public/default/wide-{at}/0000-ffff-0" for at in range(101)]
-        for segment in segments:
-            await process.buffer(segment)
-        process.wire.steps.clear()
-        await asyncio.gather(*(process.send("a", Branch(txn.txn_id, 0), segment) for segment in segments))
-        assert puts(process.wire.steps) == [100, 1]
-        await process.commit(txn)
-        await process.coordinator.settle(txn.txn_id)
-        assert process.coordinator.operations.writes_of(txn.txn_id, segments[0]) is None
-
-    asyncio.run(main())
+    world = World()
+    world.coordinator_options = CoordinatorOptions()
+    process = await world.process()
+    txn = await process.begin()
+    segments = [f"segment://public/default/wide-{at}/0000-ffff-0" for at in range(101)]
+    for segment in segments:
+        await process.buffer(segment)
+    process.wire.steps.clear()
+    await asyncio.gather(*(process.send("a", Branch(txn.txn_id, 0), segment) for segment in segments))
+    assert puts(process.wire.steps) == [100, 1]
+    await process.commit(txn)
+    await process.coordinator.settle(txn.txn_id)
+    assert process.coordinator.operations.writes_of(txn.txn_id, segments[0]) is None
 
 
-def test_every_send_gets_an_error_of_its_own() -> None:
+async def test_every_send_gets_an_error_of_its_own() -> None:
     """One object in several tasks would mix up their tracebacks and notes."""
-
-    async def main() -> None:
-        world = World()
-        process, other = await world.process(), await world.process()
-        txn = await process.begin()
-        await other.abort(txn)
-        sends = [process.send("a", Branch(txn.txn_id, 0), segment) for segment in SEGMENTS]
-        told = await asyncio.gather(*sends, return_exceptions=True)
-        assert len({id(error) for error in told}) == 5
-        assert {str(error) for error in told} == {str(told[0])}
-        assert {getattr(error, "txn_id", None) for error in told} == {txn.txn_id}
-
-    asyncio.run(main())
+    world = World()
+    process, other = await world.process(), await world.process()
+    txn = await process.begin()
+    await other.abort(txn)
+    sends = [process.send("a", Branch(txn.txn_id, 0), segment) for segment in SEGMENTS]
+    told = await asyncio.gather(*sends, return_exceptions=True)
+    assert len({id(error) for error in told}) == 5
+    assert {str(error) for error in told} == {str(told[0])}
+    assert {getattr(error, "txn_id", None) for error in told} == {txn.txn_id}
 
 
-def test_an_intent_that_the_store_refuses_fails_its_own_send_only(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_intent_that_the_store_refuses_fails_its_own_send_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as one that is too large; the others are written without it."""
+    world = World()
+    process = await world.process()
+    txn = await process.begin()
+    for segment in SEGMENTS:
+        await process.buffer(segment)
+    wire: Any = process.wire
+    apply = wire.apply
 
-    async def main() -> None:
-        world = World()
-        process = await world.process()
-        txn = await process.begin()
-        for segment in SEGMENTS:
-            await process.buffer(segment)
-        wire: Any = process.wire
-        apply = wire.apply
+    async def refuse(step: Step) -> Applied:
+        if any(b"wide-3" in put.value for put in step.puts):
+            raise InvalidInput("too large")
+        found: Applied = await apply(step)
+        return found
 
-        async def refuse(step: Step) -> Applied:
-            if any(b"wide-3" in put.value for put in step.puts):
-                raise InvalidInput("too large")
-            found: Applied = await apply(step)
-            return found
-
-        monkeypatch.setattr(wire, "apply", refuse)
-        sends = [process.send("a", Branch(txn.txn_id, 0), segment) for segment in SEGMENTS]
-        told = await asyncio.gather(*sends, return_exceptions=True)
-        assert [isinstance(one, InvalidInput) for one in told] == [False, False, False, True, False]
-
-    asyncio.run(main())
+    monkeypatch.setattr(wire, "apply", refuse)
+    sends = [process.send("a", Branch(txn.txn_id, 0), segment) for segment in SEGMENTS]
+    told = await asyncio.gather(*sends, return_exceptions=True)
+    assert [isinstance(one, InvalidInput) for one in told] == [False, False, False, True, False]
 
 
-def test_two_processes_that_settle_together_take_few_steps() -> None:
+async def test_two_processes_that_settle_together_take_few_steps() -> None:
     """The one whose step is refused reads what is left, and does not remove a hundred records one by one."""
-
-    async def main() -> None:
-        world = World()
-        world.buffer_options, world.coordinator_options = BufferOptions(), CoordinatorOptions()
-        one, two = await world.process(), await world.process()
-        txn = await one.begin()
-        segments = [f"segment://public/default/wide-{at}/0000-ffff-0" for at in range(100)]
-        await asyncio.gather(*(one.send("a", Branch(txn.txn_id, 0), segment) for segment in segments))
-        await one.commit(txn)
-        for process in (one, two):
-            for segment in segments:
-                await (await process.buffer(segment)).recover()
-        two.wire.steps.clear()
-        await asyncio.gather(one.coordinator.settle(txn.txn_id), two.coordinator.settle(txn.txn_id))
-        assert world.operations() == 0
-        assert sum(name in ("apply", "delete") for name, _ in two.wire.steps) < 50
-
-    asyncio.run(main())
+    world = World()
+    world.buffer_options, world.coordinator_options = BufferOptions(), CoordinatorOptions()
+    one, two = await world.process(), await world.process()
+    txn = await one.begin()
+    segments = [f"segment://public/default/wide-{at}/0000-ffff-0" for at in range(100)]
+    await asyncio.gather(*(one.send("a", Branch(txn.txn_id, 0), segment) for segment in segments))
+    await one.commit(txn)
+    for process in (one, two):
+        for segment in segments:
+            await (await process.buffer(segment)).recover()
+    two.wire.steps.clear()
+    await asyncio.gather(one.coordinator.settle(txn.txn_id), two.coordinator.settle(txn.txn_id))
+    assert world.operations() == 0
+    assert sum(name in ("apply", "delete") for name, _ in two.wire.steps) < 50
 
 
-def test_a_commit_is_settled_without_a_step_of_its_segments() -> None:
+async def test_a_commit_is_settled_without_a_step_of_its_segments() -> None:
     """Their open buffers are told, and all operations are removed by one step; a closed buffer is no longer told."""
-
-    async def main() -> None:
-        world = World()
-        world.coordinator_options = CoordinatorOptions()
-        process = await world.process()
-        txn = await process.begin()
-        await asyncio.gather(*(process.send("a", Branch(txn.txn_id, 0), segment) for segment in SEGMENTS))
-        await process.commit(txn)
-        process.wire.steps.clear()
-        assert await process.coordinator.settle(txn.txn_id) == SweepResult(5, 0)
-        assert [name for name, _ in process.wire.steps] == ["scan", "apply"]
-        operations = process.coordinator.operations
-        buffer = await process.buffer(SEGMENTS[0])
-        told: list[TxnID] = []
-        operations.listen(SEGMENTS[1], told.append)
-        await buffer.close()
-        committed = msgspec.structs.replace(txn, state=State.COMMITTED, branches=frozenset({0}))
-        writes = [
-            StoredOperation(Record(Key(segment), b"", 0), txn.txn_id, WriteOperation(0, segment, 1, "1:-1"))
-            for segment in SEGMENTS[:2]
-        ]
-        assert operations.tell_committed(committed, writes) == ([writes[1]], [writes[0]])
-        assert told == [txn.txn_id]
-        # A buffer that has not found out whether the stores belong together is not told.
-        del process.buffers[SEGMENTS[0]]
-        opened = await process.buffer(SEGMENTS[0])
-        assert operations.tell_committed(committed, writes) == ([writes[1]], [writes[0]])
-        await opened.recover()
-        assert operations.tell_committed(committed, writes) == (writes, [])
-        # A branch that does not count needs an abort record first.
-        uncounted = msgspec.structs.replace(committed, branches=frozenset({1}))
-        assert operations.tell_committed(uncounted, writes) == ([], writes)
-
-    asyncio.run(main())
+    world = World()
+    world.coordinator_options = CoordinatorOptions()
+    process = await world.process()
+    txn = await process.begin()
+    await asyncio.gather(*(process.send("a", Branch(txn.txn_id, 0), segment) for segment in SEGMENTS))
+    await process.commit(txn)
+    process.wire.steps.clear()
+    assert await process.coordinator.settle(txn.txn_id) == SweepResult(5, 0)
+    assert [name for name, _ in process.wire.steps] == ["scan", "apply"]
+    operations = process.coordinator.operations
+    buffer = await process.buffer(SEGMENTS[0])
+    told: list[TxnID] = []
+    operations.listen(SEGMENTS[1], told.append)
+    await buffer.close()
+    committed = msgspec.structs.replace(txn, state=State.COMMITTED, branches=frozenset({0}))
+    writes = [
+        StoredOperation(Record(Key(segment), b"", 0), txn.txn_id, WriteOperation(0, segment, 1, "1:-1"))
+        for segment in SEGMENTS[:2]
+    ]
+    assert operations.tell_committed(committed, writes) == ([writes[1]], [writes[0]])
+    assert told == [txn.txn_id]
+    # A buffer that has not found out whether the stores belong together is not told.
+    del process.buffers[SEGMENTS[0]]
+    opened = await process.buffer(SEGMENTS[0])
+    assert operations.tell_committed(committed, writes) == ([writes[1]], [writes[0]])
+    await opened.recover()
+    assert operations.tell_committed(committed, writes) == (writes, [])
+    # A branch that does not count needs an abort record first.
+    uncounted = msgspec.structs.replace(committed, branches=frozenset({1}))
+    assert operations.tell_committed(uncounted, writes) == ([], writes)

@@ -44,84 +44,68 @@ async def collect_all(process: Process) -> int:
     return done
 
 
-def test_deadlines_are_kept_with_the_clock_skew_to_spare() -> None:
+async def test_deadlines_are_kept_with_the_clock_skew_to_spare() -> None:
     """A transaction is aborted once it is overdue on every host's clock; the sweep says when the next one is due."""
-
-    async def main() -> None:
-        world = World()
-        process = await world.process()
-        short, long = await process.begin(1_000), await process.begin(5_000)
-        start_ms = world.environment.now_ms()
-        assert await process.coordinator.expire(start_ms + 1_499) == SweepResult(0, 0, start_ms + 1_500)
-        assert await process.coordinator.expire(start_ms + 1_500) == SweepResult(1, 0, start_ms + 5_500)
-        assert (await process.coordinator.describe(short.txn_id)).state is State.ABORTED
-        assert (await process.coordinator.describe(long.txn_id)).state is State.OPEN
-        await process.commit(long)
-        assert await process.coordinator.expire(start_ms + 99_999) == SweepResult(0, 0, None)
-
-    asyncio.run(main())
+    world = World()
+    process = await world.process()
+    short, long = await process.begin(1_000), await process.begin(5_000)
+    start_ms = world.environment.now_ms()
+    assert await process.coordinator.expire(start_ms + 1_499) == SweepResult(0, 0, start_ms + 1_500)
+    assert await process.coordinator.expire(start_ms + 1_500) == SweepResult(1, 0, start_ms + 5_500)
+    assert (await process.coordinator.describe(short.txn_id)).state is State.ABORTED
+    assert (await process.coordinator.describe(long.txn_id)).state is State.OPEN
+    await process.commit(long)
+    assert await process.coordinator.expire(start_ms + 99_999) == SweepResult(0, 0, None)
 
 
-def test_a_sweep_aborts_whoever_owns_it_and_a_bounded_number() -> None:
+async def test_a_sweep_aborts_whoever_owns_it_and_a_bounded_number() -> None:
     """What is left is said, so that the next sweep comes soon."""
-
-    async def main() -> None:
-        world = World(transactions=TransactionsSection(sweep_transactions_max=2, max_clock_skew_ms=0))
-        process = await world.process()
-        for _ in range(3):
-            await process.coordinator.begin(Begin(1_000, "ada"))
-        now_ms = world.environment.now_ms() + 1_000
-        assert await process.coordinator.expire(now_ms) == SweepResult(2, 1, now_ms)
-        assert await process.coordinator.expire(now_ms) == SweepResult(1, 0, None)
-
-    asyncio.run(main())
+    world = World(transactions=TransactionsSection(sweep_transactions_max=2, max_clock_skew_ms=0))
+    process = await world.process()
+    for _ in range(3):
+        await process.coordinator.begin(Begin(1_000, "ada"))
+    now_ms = world.environment.now_ms() + 1_000
+    assert await process.coordinator.expire(now_ms) == SweepResult(2, 1, now_ms)
+    assert await process.coordinator.expire(now_ms) == SweepResult(1, 0, None)
 
 
-def test_a_commit_that_was_faster_than_the_sweep_stands() -> None:
+async def test_a_commit_that_was_faster_than_the_sweep_stands() -> None:
     """The sweep's compare-and-set loses, and that is not an error."""
-
-    async def main() -> None:
-        world = World()
-        process, other = await world.process(), await world.process()
-        txn = await process.begin(1_000)
-        stop = process.wire.stop(step("put", "/txn/"))
-        sweeping = asyncio.ensure_future(process.coordinator.expire(world.environment.now_ms() + 9_999))
-        await stop.reached.wait()
-        await other.commit(txn)
-        stop.go.set()
-        await sweeping
-        assert (await process.coordinator.describe(txn.txn_id)).state is State.COMMITTED
-
-    asyncio.run(main())
+    world = World()
+    process, other = await world.process(), await world.process()
+    txn = await process.begin(1_000)
+    stop = process.wire.stop(step("put", "/txn/"))
+    sweeping = asyncio.ensure_future(process.coordinator.expire(world.environment.now_ms() + 9_999))
+    await stop.reached.wait()
+    await other.commit(txn)
+    stop.go.set()
+    await sweeping
+    assert (await process.coordinator.describe(txn.txn_id)).state is State.COMMITTED
 
 
-def test_settling_reaches_every_participant_once() -> None:
+async def test_settling_reaches_every_participant_once() -> None:
     """From any process, as often as one likes; an open transaction cannot be settled."""
-
-    async def main() -> None:
-        world = World()
-        writer, settler = await world.process(), await world.process()
-        txn = await writer.begin()
-        await writer.send("a", branch_of(txn))
-        await writer.send("b", branch_of(txn, 7), OTHER_SEGMENT)
-        await writer.acknowledge(txn, Ack(await writer.send("c")))
-        with pytest.raises(InvalidTransactionState):
-            await settler.coordinator.settle(txn.txn_id)
-        await writer.commit(txn)
-        assert await settler.coordinator.settle(txn.txn_id) == SweepResult(3, 0)
-        assert settler.settled == [
-            Participant(OTHER_SEGMENT),
-            Participant(SEGMENT),
-            Participant(SEGMENT, SUBSCRIPTION),
-        ]
-        assert world.operations() == 0
-        assert await settler.coordinator.settle(txn.txn_id) == SweepResult(0, 0)
-        assert await settler.coordinator.settle(TxnID(0, 999)) == SweepResult(0, 0)
-
-    asyncio.run(main())
+    world = World()
+    writer, settler = await world.process(), await world.process()
+    txn = await writer.begin()
+    await writer.send("a", branch_of(txn))
+    await writer.send("b", branch_of(txn, 7), OTHER_SEGMENT)
+    await writer.acknowledge(txn, Ack(await writer.send("c")))
+    with pytest.raises(InvalidTransactionState):
+        await settler.coordinator.settle(txn.txn_id)
+    await writer.commit(txn)
+    assert await settler.coordinator.settle(txn.txn_id) == SweepResult(3, 0)
+    assert settler.settled == [
+        Participant(OTHER_SEGMENT),
+        Participant(SEGMENT),
+        Participant(SEGMENT, SUBSCRIPTION),
+    ]
+    assert world.operations() == 0
+    assert await settler.coordinator.settle(txn.txn_id) == SweepResult(0, 0)
+    assert await settler.coordinator.settle(TxnID(0, 999)) == SweepResult(0, 0)
 
 
-def test_participants_are_settled_beside_each_other() -> None:
+async def test_participants_are_settled_beside_each_other() -> None:
     """One that is slow does not hold up the others; a bounded number is settled at once."""
 
     async def settled_behind(slow: str, together_max: int) -> list[str]:
@@ -142,32 +126,25 @@ def test_participants_are_settled_beside_each_other() -> None:
         assert world.operations() == 0
         return [decode(WriteOperation, record).segment for record in left.records]
 
-    async def main() -> None:
-        assert await settled_behind(OTHER_SEGMENT, 2) == [OTHER_SEGMENT]
-        assert await settled_behind(OTHER_SEGMENT, 1) == [SEGMENT, OTHER_SEGMENT]
-
-    asyncio.run(main())
+    assert await settled_behind(OTHER_SEGMENT, 2) == [OTHER_SEGMENT]
+    assert await settled_behind(OTHER_SEGMENT, 1) == [SEGMENT, OTHER_SEGMENT]
 
 
-def test_whoever_ended_a_transaction_settles_it_without_reading_it() -> None:
+async def test_whoever_ended_a_transaction_settles_it_without_reading_it() -> None:
     """How it ended never changes; what is not left is not looked for again where nothing could have been added."""
-
-    async def main() -> None:
-        world = World()
-        process = await world.process()
-        txn = await process.begin()
-        await process.send("a", branch_of(txn))
-        await process.commit(txn)
-        process.wire.steps.clear()
-        assert await process.coordinator.settle(txn.txn_id) == SweepResult(1, 0)
-        assert [name for name, _ in process.wire.steps] == ["scan", "delete"]
-        assert await process.coordinator.settle(txn.txn_id) == SweepResult(0, 0)
-
-    asyncio.run(main())
+    world = World()
+    process = await world.process()
+    txn = await process.begin()
+    await process.send("a", branch_of(txn))
+    await process.commit(txn)
+    process.wire.steps.clear()
+    assert await process.coordinator.settle(txn.txn_id) == SweepResult(1, 0)
+    assert [name for name, _ in process.wire.steps] == ["scan", "delete"]
+    assert await process.coordinator.settle(txn.txn_id) == SweepResult(0, 0)
 
 
 @pytest.mark.parametrize("commits", [True, False])
-def test_a_participant_that_is_away_does_not_hold_up_the_others(
+async def test_a_participant_that_is_away_does_not_hold_up_the_others(
     commits: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
@@ -175,159 +152,131 @@ def test_a_participant_that_is_away_does_not_hold_up_the_others(
 
     A commit needs no step of a segment, only its operation is removed.
     """
-
-    async def main() -> None:
-        world = World()
-        process = await world.process()
-        txn = await process.begin()
-        position = await process.send("a", branch_of(txn))
-        await process.send("b", branch_of(txn), OTHER_SEGMENT)
-        await process.acknowledge(txn, Ack(position))
-        await (process.commit(txn) if commits else process.abort(txn))
-        process.unavailable.add(SEGMENT)
-        away = [f"subscription {SUBSCRIPTION} of {SEGMENT}", *([] if commits else [SEGMENT])]
-        assert await process.coordinator.settle(txn.txn_id) == SweepResult(3 - len(away), len(away))
-        for one in away:
-            assert f"transaction {txn.txn_id} could not be settled at {one}: " in caplog.text
-        process.unavailable.clear()
-        assert await process.coordinator.settle(txn.txn_id) == SweepResult(len(away), 0)
-
-    asyncio.run(main())
+    world = World()
+    process = await world.process()
+    txn = await process.begin()
+    position = await process.send("a", branch_of(txn))
+    await process.send("b", branch_of(txn), OTHER_SEGMENT)
+    await process.acknowledge(txn, Ack(position))
+    await (process.commit(txn) if commits else process.abort(txn))
+    process.unavailable.add(SEGMENT)
+    away = [f"subscription {SUBSCRIPTION} of {SEGMENT}", *([] if commits else [SEGMENT])]
+    assert await process.coordinator.settle(txn.txn_id) == SweepResult(3 - len(away), len(away))
+    for one in away:
+        assert f"transaction {txn.txn_id} could not be settled at {one}: " in caplog.text
+    process.unavailable.clear()
+    assert await process.coordinator.settle(txn.txn_id) == SweepResult(len(away), 0)
 
 
-def test_an_outcome_is_kept_for_the_retention_and_then_forgotten() -> None:
+async def test_an_outcome_is_kept_for_the_retention_and_then_forgotten() -> None:
     """The clock skew is added; the sweep says when the next outcome is due."""
-
-    async def main() -> None:
-        world = World(transactions=RETENTION)
-        process = await world.process()
-        txn = await process.begin()
-        await process.commit(txn)
-        now_ms = world.environment.now_ms()
-        assert await process.coordinator.collect(now_ms + 10_499) == SweepResult(0, 0, now_ms + 10_500)
-        assert (await process.coordinator.describe(txn.txn_id)).state is State.COMMITTED
-        assert await process.coordinator.collect(now_ms + 10_500) == SweepResult(1, 0, None)
-        assert world.paths("/txn/") == []
-
-    asyncio.run(main())
+    world = World(transactions=RETENTION)
+    process = await world.process()
+    txn = await process.begin()
+    await process.commit(txn)
+    now_ms = world.environment.now_ms()
+    assert await process.coordinator.collect(now_ms + 10_499) == SweepResult(0, 0, now_ms + 10_500)
+    assert (await process.coordinator.describe(txn.txn_id)).state is State.COMMITTED
+    assert await process.coordinator.collect(now_ms + 10_500) == SweepResult(1, 0, None)
+    assert world.paths("/txn/") == []
 
 
-def test_collecting_never_deletes_on_behalf_of_a_slow_participant() -> None:
+async def test_collecting_never_deletes_on_behalf_of_a_slow_participant() -> None:
     """The header stays as long as an operation does, however old it is; then it goes."""
-
-    async def main() -> None:
-        world = World(transactions=RETENTION)
-        ending, process = await world.process(), await world.process()
-        txn = await ending.begin()
-        await ending.send("a", branch_of(txn))
-        await ending.acknowledge(txn, Ack(await ending.send("b")))
-        await ending.commit(txn)
-        await world.environment.advance(1_000_000)
-        process.unavailable.add(SEGMENT)
-        assert await collect_all(process) == 0
-        assert world.operations() == 2
-        assert len(world.paths("/txn/")) == 1
-        process.unavailable.clear()
-        assert await collect_all(process) > 0
-        assert world.paths("/txn/") == []
-        assert [ack.position for ack in world.cursor().applied] == [Ack(await _last(process)).position]
-        assert await process.values() == ["a", "b"]
-
-    asyncio.run(main())
+    world = World(transactions=RETENTION)
+    ending, process = await world.process(), await world.process()
+    txn = await ending.begin()
+    await ending.send("a", branch_of(txn))
+    await ending.acknowledge(txn, Ack(await ending.send("b")))
+    await ending.commit(txn)
+    await world.environment.advance(1_000_000)
+    process.unavailable.add(SEGMENT)
+    assert await collect_all(process) == 0
+    assert world.operations() == 2
+    assert len(world.paths("/txn/")) == 1
+    process.unavailable.clear()
+    assert await collect_all(process) > 0
+    assert world.paths("/txn/") == []
+    assert [ack.position for ack in world.cursor().applied] == [Ack(await _last(process)).position]
+    assert await process.values() == ["a", "b"]
 
 
 async def _last(process: Process) -> Position:
     return (await (await process.ledger()).tail()).last_confirmed
 
 
-def test_what_a_dead_process_left_is_finished_long_before_the_retention_has_passed() -> None:
+async def test_what_a_dead_process_left_is_finished_long_before_the_retention_has_passed() -> None:
     """After a moment's grace for the process that ended the transaction."""
-
-    async def main() -> None:
-        world = World(transactions=RETENTION)
-        dead, process = await world.process(), await world.process()
-        for at in range(4):
-            txn = await dead.begin()
-            await dead.send(f"{at}", branch_of(txn))
-            await (dead.commit(txn) if at % 2 else dead.abort(txn))
-        assert await collect_all(process) == 0
-        await world.environment.advance(5_000)
-        assert await collect_all(process) == 4
-        assert world.operations() == 0
-        assert len(world.paths("/txn/")) == 4
-        assert await process.values() == ["1", "3"]
-
-    asyncio.run(main())
+    world = World(transactions=RETENTION)
+    dead, process = await world.process(), await world.process()
+    for at in range(4):
+        txn = await dead.begin()
+        await dead.send(f"{at}", branch_of(txn))
+        await (dead.commit(txn) if at % 2 else dead.abort(txn))
+    assert await collect_all(process) == 0
+    await world.environment.advance(5_000)
+    assert await collect_all(process) == 4
+    assert world.operations() == 0
+    assert len(world.paths("/txn/")) == 4
+    assert await process.values() == ["1", "3"]
 
 
-def test_an_operation_whose_header_is_gone_is_deleted_without_effect() -> None:
+async def test_an_operation_whose_header_is_gone_is_deleted_without_effect() -> None:
     """It belongs to no transaction, so it must not hold its message."""
-
-    async def main() -> None:
-        world = World()
-        process = await world.process()
-        orphan = AckOperation(
-            branch=0,
-            segment=SEGMENT,
-            subscription=SUBSCRIPTION,
-            incarnation=1,
-            acks=[AckDocument(position="1:0")],
-        )
-        txn_id = TxnID(0, 77)
-        indexes = operation_indexes(txn_id, orphan)
-        await process.wire.apply(Step(puts=(PutSequential(operations_prefix(txn_id), encode(orphan), indexes),)))
-        assert await collect_all(process) == 1
-        assert world.operations() == 0
-        assert world.cursor().applied == []
-
-    asyncio.run(main())
+    world = World()
+    process = await world.process()
+    orphan = AckOperation(
+        branch=0,
+        segment=SEGMENT,
+        subscription=SUBSCRIPTION,
+        incarnation=1,
+        acks=[AckDocument(position="1:0")],
+    )
+    txn_id = TxnID(0, 77)
+    indexes = operation_indexes(txn_id, orphan)
+    await process.wire.apply(Step(puts=(PutSequential(operations_prefix(txn_id), encode(orphan), indexes),)))
+    assert await collect_all(process) == 1
+    assert world.operations() == 0
+    assert world.cursor().applied == []
 
 
-def test_open_transactions_are_left_alone() -> None:
+async def test_open_transactions_are_left_alone() -> None:
     """Collecting looks at their operations and touches nothing."""
-
-    async def main() -> None:
-        world = World()
-        process = await world.process()
-        txn = await process.begin()
-        for at in range(5):
-            await process.send(f"{at}", branch_of(txn, at))
-        assert await collect_all(process) == 0
-        assert world.operations() == 5
-
-    asyncio.run(main())
+    world = World()
+    process = await world.process()
+    txn = await process.begin()
+    for at in range(5):
+        await process.send(f"{at}", branch_of(txn, at))
+    assert await collect_all(process) == 0
+    assert world.operations() == 5
 
 
 @pytest.mark.parametrize("sweep_transactions_max", [1, 2, 3])
-def test_what_cannot_be_collected_does_not_starve_the_others(sweep_transactions_max: int) -> None:
+async def test_what_cannot_be_collected_does_not_starve_the_others(sweep_transactions_max: int) -> None:
     """However many and however old such headers are, of either state; and the sweeps come to rest."""
-
-    async def main() -> None:
-        section = TransactionsSection(
-            retention_ms=1_000, max_clock_skew_ms=0, sweep_transactions_max=sweep_transactions_max
-        )
-        world = World(transactions=section)
-        ending, process = await world.process(), await world.process()
-        for segment in (OTHER_SEGMENT, SEGMENT):
-            for at in range(6):
-                txn = await ending.begin()
-                await ending.send(f"{at}", branch_of(txn), segment)
-                await (ending.commit(txn) if at % 2 else ending.abort(txn))
-            await world.environment.advance(10)
-        process.unavailable.add(OTHER_SEGMENT)
-        await world.environment.advance(100_000)
-        now_ms = world.environment.now_ms()
+    section = TransactionsSection(
+        retention_ms=1_000, max_clock_skew_ms=0, sweep_transactions_max=sweep_transactions_max
+    )
+    world = World(transactions=section)
+    ending, process = await world.process(), await world.process()
+    for segment in (OTHER_SEGMENT, SEGMENT):
+        for at in range(6):
+            txn = await ending.begin()
+            await ending.send(f"{at}", branch_of(txn), segment)
+            await (ending.commit(txn) if at % 2 else ending.abort(txn))
+        await world.environment.advance(10)
+    process.unavailable.add(OTHER_SEGMENT)
+    await world.environment.advance(100_000)
+    now_ms = world.environment.now_ms()
+    swept = await process.coordinator.collect(now_ms)
+    for _ in range(30):
+        if swept.next_ms is None and not swept.done:
+            break
         swept = await process.coordinator.collect(now_ms)
-        for _ in range(30):
-            if swept.next_ms is None and not swept.done:
-                break
-            swept = await process.coordinator.collect(now_ms)
-        else:
-            pytest.fail("there is always something due")
-        assert len(world.paths("/txn/")) == 6
-        assert len(world.paths("/txn-op/")) == 6
-
-    asyncio.run(main())
+    else:
+        pytest.fail("there is always something due")
+    assert len(world.paths("/txn/")) == 6
+    assert len(world.paths("/txn-op/")) == 6
 
 
 async def damage(process: Process, txn_id: TxnID) -> None:
@@ -338,60 +287,48 @@ async def damage(process: Process, txn_id: TxnID) -> None:
 
 
 @pytest.mark.parametrize("sweep_transactions_max", [1, 100])
-def test_a_damaged_header_stops_no_time_out(sweep_transactions_max: int) -> None:
+async def test_a_damaged_header_stops_no_time_out(sweep_transactions_max: int) -> None:
     """It is counted as left, at every sweep; those behind it are aborted, and the next deadline is known."""
-
-    async def main() -> None:
-        section = TransactionsSection(max_clock_skew_ms=0, sweep_transactions_max=sweep_transactions_max)
-        process = await World(transactions=section).process()
-        damaged = await process.begin(1_000)
-        overdue, damaged_later, later = [await process.begin(ms) for ms in (2_000, 8_000, 9_000)]
-        for txn in (damaged, damaged_later):
-            await damage(process, txn.txn_id)
-        now_ms = process.world.environment.now_ms() + 3_000
+    section = TransactionsSection(max_clock_skew_ms=0, sweep_transactions_max=sweep_transactions_max)
+    process = await World(transactions=section).process()
+    damaged = await process.begin(1_000)
+    overdue, damaged_later, later = [await process.begin(ms) for ms in (2_000, 8_000, 9_000)]
+    for txn in (damaged, damaged_later):
+        await damage(process, txn.txn_id)
+    now_ms = process.world.environment.now_ms() + 3_000
+    swept = await process.coordinator.expire(now_ms)
+    assert swept.left
+    if sweep_transactions_max == 1:
+        assert swept.next_ms == now_ms
         swept = await process.coordinator.expire(now_ms)
-        assert swept.left
-        if sweep_transactions_max == 1:
-            assert swept.next_ms == now_ms
-            swept = await process.coordinator.expire(now_ms)
-        assert swept.next_ms == later.deadline_ms
-        assert (await process.coordinator.describe(overdue.txn_id)).state is State.ABORTED
-        assert (await process.coordinator.describe(later.txn_id)).state is State.OPEN
-
-    asyncio.run(main())
+    assert swept.next_ms == later.deadline_ms
+    assert (await process.coordinator.describe(overdue.txn_id)).state is State.ABORTED
+    assert (await process.coordinator.describe(later.txn_id)).state is State.OPEN
 
 
-def test_a_damaged_header_hides_no_open_transaction() -> None:
+async def test_a_damaged_header_hides_no_open_transaction() -> None:
     """Those who look for what was left behind, and operators, are told of all others."""
-
-    async def main() -> None:
-        process = await World().process()
-        damaged, sound = await process.begin(1_000), await process.begin(2_000)
-        await damage(process, damaged.txn_id)
-        assert await process.coordinator.list_open(OpenQuery()) == (sound,)
-
-    asyncio.run(main())
+    process = await World().process()
+    damaged, sound = await process.begin(1_000), await process.begin(2_000)
+    await damage(process, damaged.txn_id)
+    assert await process.coordinator.list_open(OpenQuery()) == (sound,)
 
 
-def test_damaged_records_stop_no_collecting() -> None:
+async def test_damaged_records_stop_no_collecting() -> None:
     """A header or an operation that cannot be read stays, with what belongs to it; all others are collected."""
-
-    async def main() -> None:
-        world = World(transactions=TransactionsSection(retention_ms=1_000, max_clock_skew_ms=0))
-        process = await world.process()
-        txns = [await process.begin() for _ in range(4)]
-        for txn in txns:
-            await process.send("a", branch_of(txn))
-            await process.abort(txn)
-        await damage(process, txns[0].txn_id)
-        (path,) = world.paths(f"/txn-op/{txns[1].txn_id}")
-        record = await process.wire.inner.get(Key(path, str(txns[1].txn_id)))
-        await process.wire.inner.put(Put(record.key, b"{}", record.version))
-        await world.environment.advance(100_000)
-        for _ in range(10):
-            await process.coordinator.collect(world.environment.now_ms())
-        kept = [str(txn.txn_id) for txn in txns[:2]]
-        assert [path.rpartition("/")[2] for path in world.paths("/txn/")] == kept
-        assert world.operations() == 2
-
-    asyncio.run(main())
+    world = World(transactions=TransactionsSection(retention_ms=1_000, max_clock_skew_ms=0))
+    process = await world.process()
+    txns = [await process.begin() for _ in range(4)]
+    for txn in txns:
+        await process.send("a", branch_of(txn))
+        await process.abort(txn)
+    await damage(process, txns[0].txn_id)
+    (path,) = world.paths(f"/txn-op/{txns[1].txn_id}")
+    record = await process.wire.inner.get(Key(path, str(txns[1].txn_id)))
+    await process.wire.inner.put(Put(record.key, b"{}", record.version))
+    await world.environment.advance(100_000)
+    for _ in range(10):
+        await process.coordinator.collect(world.environment.now_ms())
+    kept = [str(txn.txn_id) for txn in txns[:2]]
+    assert [path.rpartition("/")[2] for path in world.paths("/txn/")] == kept
+    assert world.operations() == 2

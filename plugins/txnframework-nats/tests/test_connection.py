@@ -117,7 +117,7 @@ def test_without_jetstream(tmp_path: Path) -> None:
     ],
     ids=["too old", "another program"],
 )
-def test_other_servers(line: bytes, sentence: str) -> None:
+async def test_other_servers(line: bytes, sentence: str) -> None:
     """A server that is too old, and one of another kind, are refused before anything is sent to them."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -125,14 +125,11 @@ def test_other_servers(line: bytes, sentence: str) -> None:
         await reader.read()
         writer.close()
 
-    async def main() -> None:
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        async with server:
-            port = server.sockets[0].getsockname()[1]
-            with pytest.raises(InvalidInput, match=sentence):
-                await NatsConnection.open(locate(f"nats://alice:secret@127.0.0.1:{port}/t"), PATIENT)
-
-    asyncio.run(main())
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(InvalidInput, match=sentence):
+            await NatsConnection.open(locate(f"nats://alice:secret@127.0.0.1:{port}/t"), PATIENT)
 
 
 def test_nobody_there() -> None:
@@ -169,27 +166,23 @@ def test_messages(tmp_path: Path) -> None:
         with_connection(f"nats://{servers.hosts}/t", use)
 
 
-def test_a_reply_that_arrives_while_the_loop_is_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reply_that_arrives_while_the_loop_is_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Is not lost: the request was waited for longer than it may be, but nobody looked meanwhile."""
-
-    async def main() -> None:
-        host, _, port = shared_hosts().split(",")[0].rpartition(":")
-        async with Proxy((host, int(port))) as proxy:
-            address = "{}:{}".format(*proxy.address)
-            connection = await NatsConnection.open(locate(f"nats://{address}/t"), PATIENT)
-            proxy.stall()
-            asking = asyncio.ensure_future(ask(connection))
-            await run_ready()
-            loop = asyncio.get_running_loop()
-            time = loop.time
-            # As if the loop had stood still for a minute and a half.
-            monkeypatch.setattr(loop, "time", lambda: time() + 90)
-            await run_ready()
-            proxy.restore()
-            await asking
-            await connection.close()
-
-    asyncio.run(main())
+    host, _, port = shared_hosts().split(",")[0].rpartition(":")
+    async with Proxy((host, int(port))) as proxy:
+        address = "{}:{}".format(*proxy.address)
+        connection = await NatsConnection.open(locate(f"nats://{address}/t"), PATIENT)
+        proxy.stall()
+        asking = asyncio.ensure_future(ask(connection))
+        await run_ready()
+        loop = asyncio.get_running_loop()
+        time = loop.time
+        # As if the loop had stood still for a minute and a half.
+        monkeypatch.setattr(loop, "time", lambda: time() + 90)
+        await run_ready()
+        proxy.restore()
+        await asking
+        await connection.close()
 
 
 def test_killed_server(tmp_path: Path) -> None:

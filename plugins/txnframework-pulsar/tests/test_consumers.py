@@ -144,22 +144,18 @@ class Broken:
 
 
 @pytest.mark.parametrize("request_id", [None, 5])
-def test_an_acknowledgment_that_fails_ends_the_consumer(request_id: int | None) -> None:
+async def test_an_acknowledgment_that_fails_ends_the_consumer(request_id: int | None) -> None:
     """Each acknowledgment that waits for an answer gets one."""
-
-    async def check() -> None:
-        broken: Any = Broken()
-        handle = ConsumerHandle(
-            cast(Peer, broken), broken, broken, cast(TopicName, None), pb.Subscribe(consumer_id=1), broken
-        )
-        done: list[int] = []
-        for number in range(2):
-            command = pb.Ack(consumer_id=1, ack_type=pb.Ack.INDIVIDUAL, request_id=request_id)
-            command.message_id.add(ledger_id=1, entry_id=1)
-            handle.acknowledge(command, None, functools.partial(done.append, number))
-        async with asyncio.timeout(60):
-            await broken.ended.wait()
-        assert broken.answers == ([] if request_id is None else [pb.UNKNOWN_ERROR] * 2)
-        assert done == [0, 1]
-
-    asyncio.run(check())
+    broken: Any = Broken()
+    handle = ConsumerHandle(
+        cast(Peer, broken), broken, broken, cast(TopicName, None), pb.Subscribe(consumer_id=1), broken
+    )
+    done: list[int] = []
+    for number in range(2):
+        command = pb.Ack(consumer_id=1, ack_type=pb.Ack.INDIVIDUAL, request_id=request_id)
+        command.message_id.add(ledger_id=1, entry_id=1)
+        handle.acknowledge(command, None, functools.partial(done.append, number))
+    async with asyncio.timeout(60):
+        await broken.ended.wait()
+    assert broken.answers == ([] if request_id is None else [pb.UNKNOWN_ERROR] * 2)
+    assert done == [0, 1]

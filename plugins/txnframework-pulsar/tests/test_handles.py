@@ -64,30 +64,24 @@ def test_a_consumer_is_closed_while_it_is_opened(world: World, durable: bool) ->
         assert answered(one, number + 10) == "success"
 
 
-def test_end_of_a_connection_is_not_interrupted() -> None:
+async def test_end_of_a_connection_is_not_interrupted() -> None:
     """A gateway that stops waits for what a client that has left had open: its producers and consumers are closed."""
+    ending, closed = asyncio.Event(), asyncio.Event()
+    server = await asyncio.start_server(lambda *streams: accepted.set_result(streams), "127.0.0.1", 0)
+    accepted: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    _, client = await asyncio.open_connection(*server.sockets[0].getsockname())
+    connection = Connection(cast(Any, SimpleNamespace(limits=Limits(MESSAGE_BYTES_MAX))), *await accepted, lambda: None)
 
-    async def check() -> None:
-        ending, closed = asyncio.Event(), asyncio.Event()
-        server = await asyncio.start_server(lambda *streams: accepted.set_result(streams), "127.0.0.1", 0)
-        accepted: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        _, client = await asyncio.open_connection(*server.sockets[0].getsockname())
-        connection = Connection(
-            cast(Any, SimpleNamespace(limits=Limits(MESSAGE_BYTES_MAX))), *await accepted, lambda: None
-        )
+    async def close() -> None:
+        ending.set()
+        await asyncio.sleep(0)
+        closed.set()
 
-        async def close() -> None:
-            ending.set()
-            await asyncio.sleep(0)
-            closed.set()
-
-        connection._handles.close = close  # type: ignore[method-assign]
-        serving = asyncio.ensure_future(connection.serve())
-        client.close()
-        await ending.wait()
-        connection.stop()
-        await serving
-        assert closed.is_set()
-        server.close()
-
-    asyncio.run(check())
+    connection._handles.close = close  # type: ignore[method-assign]
+    serving = asyncio.ensure_future(connection.serve())
+    client.close()
+    await ending.wait()
+    connection.stop()
+    await serving
+    assert closed.is_set()
+    server.close()

@@ -69,64 +69,54 @@ def described(answer: pb.Command) -> tuple[str, int]:
     return kind, getattr(answer, kind).sequence_id
 
 
-def test_answers_keep_the_order_of_the_sends() -> None:
+async def test_answers_keep_the_order_of_the_sends() -> None:
     """Also those of refused messages; room is made when the answer is written, and not earlier."""
-
-    async def check() -> None:
-        held, peer, done = Held(), Written(), list[int]()
-        written = peer.commands
-        handle = ProducerHandle(cast("Producer[Any]", held), 1, Limits(1_000), peer)
-        metadata = pb.MessageMetadata(producer_name="p", publish_time=1)
-        for number in range(3):
-            command = pb.Send(producer_id=1, sequence_id=number)
-            handle.send(command, metadata, b"a", None, lambda number=number: done.append(number))
-        handle.refuse(
-            pb.Send(producer_id=1, sequence_id=3, highest_sequence_id=7), BadMessage("x"), lambda: done.append(3)
-        )
-        await settled()
-        held.sends[2].set_result(STORED)
-        held.sends[1].set_exception(InvalidInput("x"))
-        await settled()
-        assert (written, done) == ([], [])
-        held.sends[0].set_result(STORED)
-        await settled()
-        assert [described(one) for one in written] == [
-            ("send_receipt", 0),
-            ("send_error", 1),
-            ("send_receipt", 2),
-            ("send_error", 7),
-        ]
-        assert done == [0, 1, 2, 3]
-
-    asyncio.run(check())
+    held, peer, done = Held(), Written(), list[int]()
+    written = peer.commands
+    handle = ProducerHandle(cast("Producer[Any]", held), 1, Limits(1_000), peer)
+    metadata = pb.MessageMetadata(producer_name="p", publish_time=1)
+    for number in range(3):
+        command = pb.Send(producer_id=1, sequence_id=number)
+        handle.send(command, metadata, b"a", None, lambda number=number: done.append(number))
+    handle.refuse(pb.Send(producer_id=1, sequence_id=3, highest_sequence_id=7), BadMessage("x"), lambda: done.append(3))
+    await settled()
+    held.sends[2].set_result(STORED)
+    held.sends[1].set_exception(InvalidInput("x"))
+    await settled()
+    assert (written, done) == ([], [])
+    held.sends[0].set_result(STORED)
+    await settled()
+    assert [described(one) for one in written] == [
+        ("send_receipt", 0),
+        ("send_error", 1),
+        ("send_receipt", 2),
+        ("send_error", 7),
+    ]
+    assert done == [0, 1, 2, 3]
 
 
-def test_a_failure_that_passes_ends_the_producer() -> None:
+async def test_a_failure_that_passes_ends_the_producer() -> None:
     """Earlier messages are confirmed; the client sends the failed one again, and so it does with all later ones."""
-
-    async def check() -> None:
-        held, peer, done, left = Held(), Written(), list[int](), list[int]()
-        peer.leave_producer = left.append
-        handle = ProducerHandle(cast("Producer[Any]", held), 1, Limits(1_000), peer)
-        metadata = pb.MessageMetadata(producer_name="p", publish_time=1)
-        for number in range(3):
-            command = pb.Send(producer_id=1, sequence_id=number)
-            handle.send(command, metadata, b"a", None, lambda number=number: done.append(number))
-        await settled()
-        held.sends[0].set_result(STORED)
-        held.sends[1].set_exception(Unavailable("x"))
-        held.sends[2].set_exception(Closed("x"))
-        await settled()
-        receipt, close = peer.commands
-        assert described(receipt) == ("send_receipt", 0)
-        assert close.close_producer.producer_id == 1
-        assert (left, done) == ([1], [0, 1, 2])
-        with pytest.raises(Refused):
-            handle.send(pb.Send(producer_id=1, sequence_id=3), metadata, b"a", None, list)
-        handle.refuse(pb.Send(producer_id=1, sequence_id=3), Unavailable("x"), lambda: done.append(3))
-        assert (len(peer.commands), done) == (2, [0, 1, 2, 3])
-
-    asyncio.run(check())
+    held, peer, done, left = Held(), Written(), list[int](), list[int]()
+    peer.leave_producer = left.append
+    handle = ProducerHandle(cast("Producer[Any]", held), 1, Limits(1_000), peer)
+    metadata = pb.MessageMetadata(producer_name="p", publish_time=1)
+    for number in range(3):
+        command = pb.Send(producer_id=1, sequence_id=number)
+        handle.send(command, metadata, b"a", None, lambda number=number: done.append(number))
+    await settled()
+    held.sends[0].set_result(STORED)
+    held.sends[1].set_exception(Unavailable("x"))
+    held.sends[2].set_exception(Closed("x"))
+    await settled()
+    receipt, close = peer.commands
+    assert described(receipt) == ("send_receipt", 0)
+    assert close.close_producer.producer_id == 1
+    assert (left, done) == ([1], [0, 1, 2])
+    with pytest.raises(Refused):
+        handle.send(pb.Send(producer_id=1, sequence_id=3), metadata, b"a", None, list)
+    handle.refuse(pb.Send(producer_id=1, sequence_id=3), Unavailable("x"), lambda: done.append(3))
+    assert (len(peer.commands), done) == (2, [0, 1, 2, 3])
 
 
 def test_messages_of_a_batch_are_stored_together() -> None:

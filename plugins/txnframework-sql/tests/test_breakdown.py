@@ -34,36 +34,29 @@ async def put(store: SqlMetadataStore) -> None:
     await asyncio.wait_for(store.put(Put(KEY, b"", Expect.ANY)), PATIENCE_S)
 
 
-def test_file_system_without_locks(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_file_system_without_locks(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """If files cannot be locked, writes continue without the fairness lock."""
 
     def refuse(*_: object) -> NoReturn:
         raise OSError(errno.ENOLCK, "no locks")
 
-    async def main() -> None:
-        store = await opened(url)
-        monkeypatch.setattr(fcntl, "flock", refuse)
-        await put(store)
-        await put(store)
-        await store.close()
-
-    asyncio.run(main())
+    store = await opened(url)
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    await put(store)
+    await put(store)
+    await store.close()
 
 
-def test_turn_of_a_stopped_process(url: str) -> None:
+async def test_turn_of_a_stopped_process(url: str) -> None:
     """
     A process that was stopped while it holds the fairness lock blocks no other: only the database's lock excludes.
     """
-
-    async def main() -> None:
-        store = await opened(url)
-        turn = os.open(f"{url.removeprefix('sqlite:///')}-turn", os.O_RDWR | os.O_CREAT)
-        fcntl.flock(turn, fcntl.LOCK_EX)
-        await put(store)
-        os.close(turn)
-        await store.close()
-
-    asyncio.run(main())
+    store = await opened(url)
+    turn = os.open(f"{url.removeprefix('sqlite:///')}-turn", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(turn, fcntl.LOCK_EX)
+    await put(store)
+    os.close(turn)
+    await store.close()
 
 
 def test_loop_closed_during_a_commit(url: str) -> None:
@@ -111,28 +104,25 @@ class Broken(SqliteConnection):
         super().commit()
 
 
-def test_unexpected_error(url: str) -> None:
+async def test_unexpected_error(url: str) -> None:
     """An unexpected error is reported to its caller, as an unknown outcome for a write, and the thread continues."""
 
     class Kind(Broken):
         pass
 
-    async def main() -> None:
-        store = await opened(url, Kind)
-        Kind.error = ZeroDivisionError()
-        with pytest.raises(OutcomeUnknown):
-            await put(store)
-        with pytest.raises(Unavailable):
-            await asyncio.wait_for(store.get(KEY), PATIENCE_S)
-        Kind.error = None
+    store = await opened(url, Kind)
+    Kind.error = ZeroDivisionError()
+    with pytest.raises(OutcomeUnknown):
         await put(store)
-        await store.close()
-
-    asyncio.run(main())
+    with pytest.raises(Unavailable):
+        await asyncio.wait_for(store.get(KEY), PATIENCE_S)
+    Kind.error = None
+    await put(store)
+    await store.close()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_end_of_the_thread(url: str) -> None:
+async def test_end_of_the_thread(url: str) -> None:
     """After the end of the thread, later calls are refused, and the next opening starts a new thread."""
 
     class Kind(Broken):
@@ -141,15 +131,12 @@ def test_end_of_the_thread(url: str) -> None:
     def end() -> Steps[NoReturn]:
         raise GeneratorExit
 
-    async def main() -> None:
-        store = await opened(url, Kind)
-        with pytest.raises(OutcomeUnknown):
-            await asyncio.wait_for(store.database.write(end), PATIENCE_S)
-        with pytest.raises(Unavailable):
-            await put(store)
-        again = await asyncio.wait_for(opened(url, Kind), PATIENCE_S)
-        await put(again)
-        await again.close()
-        await asyncio.wait_for(store.close(), PATIENCE_S)
-
-    asyncio.run(main())
+    store = await opened(url, Kind)
+    with pytest.raises(OutcomeUnknown):
+        await asyncio.wait_for(store.database.write(end), PATIENCE_S)
+    with pytest.raises(Unavailable):
+        await put(store)
+    again = await asyncio.wait_for(opened(url, Kind), PATIENCE_S)
+    await put(again)
+    await again.close()
+    await asyncio.wait_for(store.close(), PATIENCE_S)

@@ -81,45 +81,39 @@ def copy_without_index(url: str, directory: Path) -> str:
     return f"sqlite:///{directory / path.name}"
 
 
-def test_lost_commit_is_decided_before_it_is_read(url: str, tmp_path: Path) -> None:
+async def test_lost_commit_is_decided_before_it_is_read(url: str, tmp_path: Path) -> None:
     """The result of a read after a commit of unknown outcome survives every crash."""
 
     class Kind(FailingSync):
         pass
 
-    async def main() -> None:
-        store = await opened(url, Kind)
-        Kind.fails = True
-        with pytest.raises(OutcomeUnknown):
-            await store.put(Put(KEY, b"", Expect.ABSENT))
-        found = await store.get(KEY)
-        assert await after_a_crash(url, tmp_path / "crashed") == found
-        await store.close()
-
-    asyncio.run(main())
+    store = await opened(url, Kind)
+    Kind.fails = True
+    with pytest.raises(OutcomeUnknown):
+        await store.put(Put(KEY, b"", Expect.ABSENT))
+    found = await store.get(KEY)
+    assert await after_a_crash(url, tmp_path / "crashed") == found
+    await store.close()
 
 
-def test_user_version_is_left_to_the_application(url: str) -> None:
+async def test_user_version_is_left_to_the_application(url: str) -> None:
     """What decides a lost commit changes no field of the file that an application may use."""
 
     class Kind(FailingSync):
         pass
 
-    async def main() -> None:
-        store = await opened(url, Kind)
-        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as application:
-            application.execute("PRAGMA user_version = 7")
-            Kind.fails = True
-            with pytest.raises(OutcomeUnknown):
-                await store.put(Put(KEY, b"", Expect.ABSENT))
-            await store.get(KEY)
-            assert application.execute("PRAGMA user_version").fetchone() == (7,)
-        await store.close()
-
-    asyncio.run(main())
+    store = await opened(url, Kind)
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as application:
+        application.execute("PRAGMA user_version = 7")
+        Kind.fails = True
+        with pytest.raises(OutcomeUnknown):
+            await store.put(Put(KEY, b"", Expect.ABSENT))
+        await store.get(KEY)
+        assert application.execute("PRAGMA user_version").fetchone() == (7,)
+    await store.close()
 
 
-def test_lost_commit_that_cannot_be_decided(url: str, tmp_path: Path) -> None:
+async def test_lost_commit_that_cannot_be_decided(url: str, tmp_path: Path) -> None:
     """While no write is possible after a lost commit, reads fail as well; both recover by themselves."""
 
     class Kind(FailingSync):
@@ -127,25 +121,22 @@ def test_lost_commit_that_cannot_be_decided(url: str, tmp_path: Path) -> None:
             Kind.cannot_write = Kind.fails
             super().commit()
 
-    async def main() -> None:
-        store = await opened(url, Kind)
-        Kind.fails = True
-        with pytest.raises(OutcomeUnknown):
-            await store.put(Put(KEY, b"", Expect.ABSENT))
-        assert await after_a_crash(url, tmp_path / "undecided") is not None
-        with pytest.raises(Unavailable):
-            await store.get(KEY)
-        with pytest.raises(Unavailable):
-            await store.put(Put(KEY, b"", Expect.ABSENT))
-        Kind.cannot_write = False
-        found = await store.get(KEY)
-        assert await after_a_crash(url, tmp_path / "decided") == found
-        await store.close()
-
-    asyncio.run(main())
+    store = await opened(url, Kind)
+    Kind.fails = True
+    with pytest.raises(OutcomeUnknown):
+        await store.put(Put(KEY, b"", Expect.ABSENT))
+    assert await after_a_crash(url, tmp_path / "undecided") is not None
+    with pytest.raises(Unavailable):
+        await store.get(KEY)
+    with pytest.raises(Unavailable):
+        await store.put(Put(KEY, b"", Expect.ABSENT))
+    Kind.cannot_write = False
+    found = await store.get(KEY)
+    assert await after_a_crash(url, tmp_path / "decided") == found
+    await store.close()
 
 
-def test_a_full_disk_is_no_lost_commit(url: str) -> None:
+async def test_a_full_disk_is_no_lost_commit(url: str) -> None:
     """A commit that does not fit on the disk did not take effect, and reads go on although no write is possible."""
 
     class Kind(FailingSync):
@@ -160,18 +151,15 @@ def test_a_full_disk_is_no_lost_commit(url: str) -> None:
         def begin_write(self, pause: Pause = time.sleep) -> None:
             SqliteConnection.begin_write(self, pause)
 
-    async def main() -> None:
-        store = await opened(url, Kind)
-        Kind.cannot_write = True
-        for _ in range(2):
-            with pytest.raises(Unavailable, match="no disk space"):
-                await store.put(Put(KEY, b"", Expect.ABSENT))
-            assert await store.get(KEY) is None
-        Kind.cannot_write = False
-        await store.put(Put(KEY, b"", Expect.ABSENT))
-        await store.close()
-
-    asyncio.run(main())
+    store = await opened(url, Kind)
+    Kind.cannot_write = True
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="no disk space"):
+            await store.put(Put(KEY, b"", Expect.ABSENT))
+        assert await store.get(KEY) is None
+    Kind.cannot_write = False
+    await store.put(Put(KEY, b"", Expect.ABSENT))
+    await store.close()
 
 
 @pytest.mark.parametrize(
@@ -182,7 +170,7 @@ def test_the_log_leaves_space_for_the_file(free_bytes: int, expected: int) -> No
     assert log_bytes(free_bytes) == expected
 
 
-def test_reads_after_an_error_have_a_view(url: str) -> None:
+async def test_reads_after_an_error_have_a_view(url: str) -> None:
     """An error that ends the shared transaction of several reads does not take the view from the following ones."""
 
     def fail() -> Steps[NoReturn]:
@@ -196,14 +184,11 @@ def test_reads_after_an_error_have_a_view(url: str) -> None:
         other.close()
         return before, (yield from get_record(KEY))
 
-    async def main() -> None:
-        store = await opened(url)
-        await store.put(Put(KEY, b"", Expect.ABSENT))
-        failed, (before, after) = await asyncio.gather(
-            store.database.read(fail), store.database.read(read_twice), return_exceptions=True
-        )  # type: ignore[misc]
-        assert isinstance(failed, Unavailable)
-        assert before == after
-        await store.close()
-
-    asyncio.run(main())
+    store = await opened(url)
+    await store.put(Put(KEY, b"", Expect.ABSENT))
+    failed, (before, after) = await asyncio.gather(
+        store.database.read(fail), store.database.read(read_twice), return_exceptions=True
+    )  # type: ignore[misc]
+    assert isinstance(failed, Unavailable)
+    assert before == after
+    await store.close()

@@ -42,22 +42,18 @@ def file_of(url: str, suffix: str) -> Path:
 
 
 @pytest.mark.parametrize("suffix", FILES)
-def test_a_reader_of_its_own_file_stays_in_the_store(url: str, start: Start, suffix: str) -> None:
+async def test_a_reader_of_its_own_file_stays_in_the_store(url: str, start: Start, suffix: str) -> None:
     """After a process read a file of its store, another one that closes leaves the log in place, and both share it."""
-
-    async def main() -> None:
-        store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
-        await store.put(Put(Key("/counter"), b"5", Expect.ABSENT))
-        for expected in (6, 7):
-            file_of(url, suffix).read_bytes()
-            await asyncio.to_thread(lambda: lines_of(start("count", url, "1")))
-            counter = await store.get(Key("/counter"))
-            assert counter is not None
-            assert counter.value == b"%d" % expected
-        await store.close()
-        assert not file_of(url, "-wal").exists(), "the last one moves the log into the file"
-
-    asyncio.run(main())
+    store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
+    await store.put(Put(Key("/counter"), b"5", Expect.ABSENT))
+    for expected in (6, 7):
+        file_of(url, suffix).read_bytes()
+        await asyncio.to_thread(lambda: lines_of(start("count", url, "1")))
+        counter = await store.get(Key("/counter"))
+        assert counter is not None
+        assert counter.value == b"%d" % expected
+    await store.close()
+    assert not file_of(url, "-wal").exists(), "the last one moves the log into the file"
 
 
 @pytest.mark.parametrize("suffix", FILES)
@@ -102,16 +98,13 @@ def open_count(url: str) -> int:
     return found
 
 
-def test_three_processes_that_copy_their_files(url: str, start: Start) -> None:
+async def test_three_processes_that_copy_their_files(url: str, start: Start) -> None:
     """Processes that append, copy all files of the store, and open it again lose nothing, and store nothing twice."""
     processes = [start("copy", url, f"p{number}", "100") for number in range(3)]
     told = [line for process in processes for line in lines_of(process)]
     assert len(told) == 300
 
-    async def check() -> None:
-        store = await open_ledger_store(url, SystemEnvironment(), LedgerOptions(), None)
-        found = [f"{entry.position} {entry.data.decode()}" for entry in await read_all(store, "shared")]
-        assert sorted(found) == sorted(told)
-        await store.close()
-
-    asyncio.run(check())
+    store = await open_ledger_store(url, SystemEnvironment(), LedgerOptions(), None)
+    found = [f"{entry.position} {entry.data.decode()}" for entry in await read_all(store, "shared")]
+    assert sorted(found) == sorted(told)
+    await store.close()

@@ -55,65 +55,53 @@ def read() -> Steps[list[Row]]:
     return rows(ORDERS)
 
 
-def test_read_while_a_write_waits(url: str) -> None:
+async def test_read_while_a_write_waits(url: str) -> None:
     """Reads are answered while a write waits for another connection; they see what is committed, also by that one."""
-
-    async def main() -> None:
-        database = await opened(url)
-        with locked(url) as other:
-            async with asyncio.timeout(PATIENCE_S):
-                (writing,) = await begun(database, new_number)
-                assert await database.read(read) == []
-                assert not writing.done()
-                other.execute("COMMIT")
-                assert await database.read(read) == [("apples",)]
-                await writing
-        await database.close()
-
-    asyncio.run(main())
-
-
-def test_a_write_that_waits_too_long(url: str) -> None:
-    """A write fails after its timeout with its usual error, also while reads arrive all the time; then writes work."""
-
-    async def main() -> None:
-        database = await opened(url, lock_timeout_ms=50)
-        with locked(url) as other:
+    database = await opened(url)
+    with locked(url) as other:
+        async with asyncio.timeout(PATIENCE_S):
             (writing,) = await begun(database, new_number)
-            while not writing.done():
-                assert await database.read(read) == []
-            with pytest.raises(Unavailable, match=r"was locked by other writers \(database is locked\)"):
-                await writing
-            other.execute("ROLLBACK")
-            await database.write(new_number)
-        await database.close()
-
-    asyncio.run(main())
-
-
-def test_reads_do_not_hold_up_a_write(url: str) -> None:
-    """A write gets the lock as soon as it is free, although reads wait all the time."""
-
-    async def main() -> None:
-        database = await opened(url)
-        with locked(url) as other:
-            (writing,) = await begun(database, new_number)
-
-            async def read_on() -> None:
-                while not writing.done():
-                    await database.read(read)
-
-            reading = [asyncio.create_task(read_on()) for _ in range(8)]
-            await run_ready()
+            assert await database.read(read) == []
+            assert not writing.done()
             other.execute("COMMIT")
-            async with asyncio.timeout(PATIENCE_S):
-                await asyncio.gather(writing, *reading)
-        await database.close()
-
-    asyncio.run(main())
+            assert await database.read(read) == [("apples",)]
+            await writing
+    await database.close()
 
 
-def test_attempts_between_long_reads(url: str) -> None:
+async def test_a_write_that_waits_too_long(url: str) -> None:
+    """A write fails after its timeout with its usual error, also while reads arrive all the time; then writes work."""
+    database = await opened(url, lock_timeout_ms=50)
+    with locked(url) as other:
+        (writing,) = await begun(database, new_number)
+        while not writing.done():
+            assert await database.read(read) == []
+        with pytest.raises(Unavailable, match=r"was locked by other writers \(database is locked\)"):
+            await writing
+        other.execute("ROLLBACK")
+        await database.write(new_number)
+    await database.close()
+
+
+async def test_reads_do_not_hold_up_a_write(url: str) -> None:
+    """A write gets the lock as soon as it is free, although reads wait all the time."""
+    database = await opened(url)
+    with locked(url) as other:
+        (writing,) = await begun(database, new_number)
+
+        async def read_on() -> None:
+            while not writing.done():
+                await database.read(read)
+
+        reading = [asyncio.create_task(read_on()) for _ in range(8)]
+        await run_ready()
+        other.execute("COMMIT")
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.gather(writing, *reading)
+    await database.close()
+
+
+async def test_attempts_between_long_reads(url: str) -> None:
     """After a read that takes long, the lock is tried again before the next read."""
 
     class Counting(SqliteConnection):
@@ -132,20 +120,17 @@ def test_attempts_between_long_reads(url: str) -> None:
             pass
         yield from ()
 
-    async def main() -> None:
-        database = await opened(url, kind=Counting)
-        with locked(url) as other:
-            (writing,) = await begun(database, new_number)
-            await asyncio.gather(*(database.read(read_long) for _ in range(3)))
-            assert len(set(seen)) == 3
-            other.execute("COMMIT")
-            await writing
-        await database.close()
-
-    asyncio.run(main())
+    database = await opened(url, kind=Counting)
+    with locked(url) as other:
+        (writing,) = await begun(database, new_number)
+        await asyncio.gather(*(database.read(read_long) for _ in range(3)))
+        assert len(set(seen)) == 3
+        other.execute("COMMIT")
+        await writing
+    await database.close()
 
 
-def test_order_of_writes(url: str) -> None:
+async def test_order_of_writes(url: str) -> None:
     """Writes keep their order while one waits, and an urgent one still waits for one job only."""
     order: list[str] = []
 
@@ -156,36 +141,29 @@ def test_order_of_writes(url: str) -> None:
 
         return work
 
-    async def main() -> None:
-        database = await opened(url)
-        with locked(url) as other:
-            writing = await begun(database, noted("first"), noted("second"))
-            writing += await begun(database, noted("third"), noted("fourth"))
-            urgent = asyncio.create_task(database.write_urgently(noted("urgent")))
-            await begun(database)
-            assert order == []
-            other.execute("COMMIT")
-            await asyncio.gather(urgent, *writing)
-        assert order == ["first", "urgent", "second", "third", "fourth"]
-        await database.close()
-
-    asyncio.run(main())
+    database = await opened(url)
+    with locked(url) as other:
+        writing = await begun(database, noted("first"), noted("second"))
+        writing += await begun(database, noted("third"), noted("fourth"))
+        urgent = asyncio.create_task(database.write_urgently(noted("urgent")))
+        await begun(database)
+        assert order == []
+        other.execute("COMMIT")
+        await asyncio.gather(urgent, *writing)
+    assert order == ["first", "urgent", "second", "third", "fourth"]
+    await database.close()
 
 
-def test_closing_while_a_write_waits(url: str) -> None:
+async def test_closing_while_a_write_waits(url: str) -> None:
     """A store that is closed answers the write that waits, and all reads before the closing."""
-
-    async def main() -> None:
-        database = await opened(url)
-        with locked(url) as other:
-            (writing,) = await begun(database, new_number)
-            reading = [asyncio.create_task(database.read(read)) for _ in range(3)]
-            await run_ready()
-            closing_ = asyncio.create_task(database.close())
-            async with asyncio.timeout(PATIENCE_S):
-                assert await asyncio.gather(*reading) == [[]] * 3
-                assert not writing.done()
-                other.execute("COMMIT")
-                await asyncio.gather(writing, closing_)
-
-    asyncio.run(main())
+    database = await opened(url)
+    with locked(url) as other:
+        (writing,) = await begun(database, new_number)
+        reading = [asyncio.create_task(database.read(read)) for _ in range(3)]
+        await run_ready()
+        closing_ = asyncio.create_task(database.close())
+        async with asyncio.timeout(PATIENCE_S):
+            assert await asyncio.gather(*reading) == [[]] * 3
+            assert not writing.done()
+            other.execute("COMMIT")
+            await asyncio.gather(writing, closing_)

@@ -84,65 +84,57 @@ async def stored(store: SqlLedgerStore) -> dict[str, list[Row]]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_same_effect_as_separate_appends(url: str, seed: int) -> None:
+async def test_same_effect_as_separate_appends(url: str, seed: int) -> None:
     """Positions, copies, refusals and all rows are those of the same calls one after the other."""
-
-    async def main() -> None:
-        rng = random.Random(seed)
-        together, shared = await opened(url)
-        apart, single = await opened(url.replace("txn.db", "apart.db"))
-        assert apart.database.shown_url != together.database.shown_url
-        earlier: list[Position] = []
-        open_ids = [(await ledger.tail()).open_ledger_id for ledger in single]
-        kinds: set[object] = set()
-        for turn in range(25):
-            made = calls(rng, open_ids, earlier)
-            answers = await asyncio.gather(
-                *(shared[number].append(*call) for number, *call in made), return_exceptions=True
-            )
-            expected: list[tuple[Appended, ...] | BaseException] = []
-            for number, *call in made:
-                expected += await asyncio.gather(single[number].append(*call), return_exceptions=True)
-            assert [*map(shown, answers)] == [*map(shown, expected)]
-            for answer in expected:
-                kinds.add(type(answer))
-                if isinstance(answer, tuple):
-                    earlier += [one.position for one in answer]
-                    kinds.update(one.duplicate for one in answer)
-            assert await stored(together) == await stored(apart)
-            tails = await asyncio.gather(*(ledger.tail() for ledger in single), return_exceptions=True)
-            assert [*map(str, tails)] == [
-                *map(str, await asyncio.gather(*(ledger.tail() for ledger in shared), return_exceptions=True))
-            ]
-            open_ids = [tail.open_ledger_id if not isinstance(tail, BaseException) else 0 for tail in tails]
-            if turn == 15:
-                for store, ledgers in ((together, shared), (apart, single)):
-                    await ledgers[2].seal()
-                    await store.delete(LEDGERS[3], None)
-        assert kinds == {tuple, LedgerClosed, LedgerSealed, LedgerNotFound, False, True}
-        await together.close()
-        await apart.close()
-
-    asyncio.run(main())
+    rng = random.Random(seed)
+    together, shared = await opened(url)
+    apart, single = await opened(url.replace("txn.db", "apart.db"))
+    assert apart.database.shown_url != together.database.shown_url
+    earlier: list[Position] = []
+    open_ids = [(await ledger.tail()).open_ledger_id for ledger in single]
+    kinds: set[object] = set()
+    for turn in range(25):
+        made = calls(rng, open_ids, earlier)
+        answers = await asyncio.gather(
+            *(shared[number].append(*call) for number, *call in made), return_exceptions=True
+        )
+        expected: list[tuple[Appended, ...] | BaseException] = []
+        for number, *call in made:
+            expected += await asyncio.gather(single[number].append(*call), return_exceptions=True)
+        assert [*map(shown, answers)] == [*map(shown, expected)]
+        for answer in expected:
+            kinds.add(type(answer))
+            if isinstance(answer, tuple):
+                earlier += [one.position for one in answer]
+                kinds.update(one.duplicate for one in answer)
+        assert await stored(together) == await stored(apart)
+        tails = await asyncio.gather(*(ledger.tail() for ledger in single), return_exceptions=True)
+        assert [*map(str, tails)] == [
+            *map(str, await asyncio.gather(*(ledger.tail() for ledger in shared), return_exceptions=True))
+        ]
+        open_ids = [tail.open_ledger_id if not isinstance(tail, BaseException) else 0 for tail in tails]
+        if turn == 15:
+            for store, ledgers in ((together, shared), (apart, single)):
+                await ledgers[2].seal()
+                await store.delete(LEDGERS[3], None)
+    assert kinds == {tuple, LedgerClosed, LedgerSealed, LedgerNotFound, False, True}
+    await together.close()
+    await apart.close()
 
 
-def test_one_job_for_many_ledgers(url: str) -> None:
+async def test_one_job_for_many_ledgers(url: str) -> None:
     """A turn of the loop costs one job and one commit, whatever the number of ledgers."""
-
-    async def main() -> None:
-        store = await open_ledger_store(url, VirtualEnvironment(), LedgerOptions(), None)
-        ledgers = [await store.create(f"l{number}") for number in range(50)]
-        assert isinstance(store.database, SqliteDatabase)
-        jobs, commits = store.database.jobs_received, store.database.commits
-        await asyncio.gather(*(ledger.append((Append(b"x"),), None) for ledger in ledgers))
-        assert store.database.jobs_received - jobs == 1
-        assert store.database.commits - commits == 1
-        tails = await asyncio.gather(*(ledger.tail() for ledger in ledgers))
-        assert store.database.jobs_received - jobs == 2
-        assert {tail.last_confirmed.entry_id for tail in tails} == {0}
-        await store.close()
-
-    asyncio.run(main())
+    store = await open_ledger_store(url, VirtualEnvironment(), LedgerOptions(), None)
+    ledgers = [await store.create(f"l{number}") for number in range(50)]
+    assert isinstance(store.database, SqliteDatabase)
+    jobs, commits = store.database.jobs_received, store.database.commits
+    await asyncio.gather(*(ledger.append((Append(b"x"),), None) for ledger in ledgers))
+    assert store.database.jobs_received - jobs == 1
+    assert store.database.commits - commits == 1
+    tails = await asyncio.gather(*(ledger.tail() for ledger in ledgers))
+    assert store.database.jobs_received - jobs == 2
+    assert {tail.last_confirmed.entry_id for tail in tails} == {0}
+    await store.close()
 
 
 class Failing(SqliteConnection):
@@ -158,60 +150,48 @@ class Failing(SqliteConnection):
             raise sqlite3.OperationalError("disk I/O error")
 
 
-def test_lost_commit(url: str) -> None:
+async def test_lost_commit(url: str) -> None:
     """When COMMIT fails, no append that shared it is confirmed; a refused one stays refused."""
-
-    async def main() -> None:
-        store = await open_ledger_store(url, VirtualEnvironment(), LedgerOptions(), None, Failing)
-        ledgers = [await store.create(name) for name in LEDGERS]
-        Failing.fails = True
-        answers = await asyncio.gather(
-            ledgers[0].append((Append(b"x"),), None),
-            ledgers[1].append((Append(b"x"),), 12_345),
-            ledgers[2].append((Append(b"x"),), None),
-            return_exceptions=True,
-        )
-        assert [type(answer) for answer in answers] == [OutcomeUnknown, LedgerClosed, OutcomeUnknown]
-        assert answers[0] is not answers[2]
-        await store.close()
-
-    asyncio.run(main())
+    store = await open_ledger_store(url, VirtualEnvironment(), LedgerOptions(), None, Failing)
+    ledgers = [await store.create(name) for name in LEDGERS]
+    Failing.fails = True
+    answers = await asyncio.gather(
+        ledgers[0].append((Append(b"x"),), None),
+        ledgers[1].append((Append(b"x"),), 12_345),
+        ledgers[2].append((Append(b"x"),), None),
+        return_exceptions=True,
+    )
+    assert [type(answer) for answer in answers] == [OutcomeUnknown, LedgerClosed, OutcomeUnknown]
+    assert answers[0] is not answers[2]
+    await store.close()
 
 
-def test_invalid_value_of_one_call(url: str) -> None:
+async def test_invalid_value_of_one_call(url: str) -> None:
     """An entry that the database cannot store fails alone, and leaves nothing behind."""
-
-    async def main() -> None:
-        store, ledgers = await opened(url)
-        invalid = Append(b"x", sequence=ProducerSequence(SURROGATE, 1, 1))
-        first, refused, last = await asyncio.gather(
-            ledgers[0].append((Append(b"x"),), None),
-            ledgers[1].append((Append(b"before"), invalid), None),
-            ledgers[2].append((Append(b"x"),), None),
-            return_exceptions=True,
-        )
-        assert isinstance(refused, Exception)
-        assert isinstance(first, tuple)
-        assert isinstance(last, tuple)
-        whole = EntryRange(EARLIEST, Position(1 << 30, 0))
-        found = [len(await ledger.read(whole, Limit(10))) for ledger in ledgers[:3]]
-        assert found == [1, 0, 1]
-        await store.close()
-
-    asyncio.run(main())
+    store, ledgers = await opened(url)
+    invalid = Append(b"x", sequence=ProducerSequence(SURROGATE, 1, 1))
+    first, refused, last = await asyncio.gather(
+        ledgers[0].append((Append(b"x"),), None),
+        ledgers[1].append((Append(b"before"), invalid), None),
+        ledgers[2].append((Append(b"x"),), None),
+        return_exceptions=True,
+    )
+    assert isinstance(refused, Exception)
+    assert isinstance(first, tuple)
+    assert isinstance(last, tuple)
+    whole = EntryRange(EARLIEST, Position(1 << 30, 0))
+    found = [len(await ledger.read(whole, Limit(10))) for ledger in ledgers[:3]]
+    assert found == [1, 0, 1]
+    await store.close()
 
 
-def test_cancelled_in_its_turn(url: str) -> None:
+async def test_cancelled_in_its_turn(url: str) -> None:
     """An append that is cancelled before its job begins is not stored; the others of its turn are."""
-
-    async def main() -> None:
-        store, ledgers = await opened(url)
-        tasks = [asyncio.ensure_future(ledger.append((Append(b"x"),), None)) for ledger in ledgers]
-        asyncio.get_running_loop().call_soon(tasks[1].cancel)
-        answers = await asyncio.gather(*tasks, return_exceptions=True)
-        assert isinstance(answers[1], asyncio.CancelledError)
-        tails = await asyncio.gather(*(ledger.tail() for ledger in ledgers))
-        assert [tail.last_confirmed.entry_id for tail in tails][::2] == [0, 0]
-        await store.close()
-
-    asyncio.run(main())
+    store, ledgers = await opened(url)
+    tasks = [asyncio.ensure_future(ledger.append((Append(b"x"),), None)) for ledger in ledgers]
+    asyncio.get_running_loop().call_soon(tasks[1].cancel)
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(answers[1], asyncio.CancelledError)
+    tails = await asyncio.gather(*(ledger.tail() for ledger in ledgers))
+    assert [tail.last_confirmed.entry_id for tail in tails][::2] == [0, 0]
+    await store.close()

@@ -119,100 +119,78 @@ async def versions_of(store: SqlMetadataStore) -> dict[Key, int | None]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_same_effect_as_separate_writes(url: str, seed: int) -> None:
+async def test_same_effect_as_separate_writes(url: str, seed: int) -> None:
     """Refusals, written records, rows and index entries are those of the same batches one after the other."""
-
-    async def main() -> None:
-        rng = random.Random(seed)
-        together, apart = await opened(url), await opened(url.replace("txn.db", "apart.db"))
-        kinds: set[type] = set()
-        for _ in range(25):
-            turn = [planned(rng) for _ in range(rng.randrange(1, 9))]
-            shared, single = await versions_of(together), await versions_of(apart)
-            answers = await asyncio.gather(*(together.apply(one.given(shared)) for one in turn), return_exceptions=True)
-            expected: list[object] = []
-            for one in turn:
-                expected += await asyncio.gather(apart.apply(one.given(single)), return_exceptions=True)
-            for plan, answer, other in zip(turn, answers, expected, strict=True):
-                assert type(answer) is type(other)
-                kinds.add(type(answer))
-                if isinstance(answer, VersionMismatch):
-                    assert isinstance(other, VersionMismatch)
-                    assert answer.key == other.key
-                else:
-                    assert isinstance(answer, Applied)
-                    assert isinstance(other, Applied)
-                    assert [(plain(one.key.path), one.value) for one in answer.records] == [
-                        (plain(one.key.path), one.value) for one in other.records
-                    ]
-                    assert [one.value for one in answer.records] == [value for _, value, _ in plan.puts]
-                    found = [
-                        await together.get(one.key) for one in answer.records if one.key.path.startswith("/numbered")
-                    ]
-                    assert found == [one for one in answer.records if one.key.path.startswith("/numbered")]
-            assert await stored(together) == await stored(apart)
-        assert kinds == {Applied, VersionMismatch}
-        await together.close()
-        await apart.close()
-
-    asyncio.run(main())
+    rng = random.Random(seed)
+    together, apart = await opened(url), await opened(url.replace("txn.db", "apart.db"))
+    kinds: set[type] = set()
+    for _ in range(25):
+        turn = [planned(rng) for _ in range(rng.randrange(1, 9))]
+        shared, single = await versions_of(together), await versions_of(apart)
+        answers = await asyncio.gather(*(together.apply(one.given(shared)) for one in turn), return_exceptions=True)
+        expected: list[object] = []
+        for one in turn:
+            expected += await asyncio.gather(apart.apply(one.given(single)), return_exceptions=True)
+        for plan, answer, other in zip(turn, answers, expected, strict=True):
+            assert type(answer) is type(other)
+            kinds.add(type(answer))
+            if isinstance(answer, VersionMismatch):
+                assert isinstance(other, VersionMismatch)
+                assert answer.key == other.key
+            else:
+                assert isinstance(answer, Applied)
+                assert isinstance(other, Applied)
+                assert [(plain(one.key.path), one.value) for one in answer.records] == [
+                    (plain(one.key.path), one.value) for one in other.records
+                ]
+                assert [one.value for one in answer.records] == [value for _, value, _ in plan.puts]
+                found = [await together.get(one.key) for one in answer.records if one.key.path.startswith("/numbered")]
+                assert found == [one for one in answer.records if one.key.path.startswith("/numbered")]
+        assert await stored(together) == await stored(apart)
+    assert kinds == {Applied, VersionMismatch}
+    await together.close()
+    await apart.close()
 
 
-def test_one_job_and_few_statements(url: str) -> None:
+async def test_one_job_and_few_statements(url: str) -> None:
     """A turn of the loop costs one job and one commit, whatever the number of writes."""
-
-    async def main() -> None:
-        store = await opened(url)
-        assert isinstance(store.database, SqliteDatabase)
-        jobs, commits = store.database.jobs_received, store.database.commits
-        versions = await asyncio.gather(
-            *(store.put(Put(Key(f"/{number}"), b"", Expect.ABSENT)) for number in range(200))
-        )
-        await asyncio.gather(
-            *(store.put(Put(Key(f"/{number}"), b"", version)) for number, version in enumerate(versions[:100])),
-            *(store.delete(Key(f"/{number}"), versions[number]) for number in range(100, 200)),
-            *(store.apply(Step(puts=(PutSequential(PREFIX, b""),))) for _ in range(100)),
-        )
-        assert store.database.jobs_received - jobs == 2
-        assert store.database.commits - commits == 2
-        await store.close()
-
-    asyncio.run(main())
+    store = await opened(url)
+    assert isinstance(store.database, SqliteDatabase)
+    jobs, commits = store.database.jobs_received, store.database.commits
+    versions = await asyncio.gather(*(store.put(Put(Key(f"/{number}"), b"", Expect.ABSENT)) for number in range(200)))
+    await asyncio.gather(
+        *(store.put(Put(Key(f"/{number}"), b"", version)) for number, version in enumerate(versions[:100])),
+        *(store.delete(Key(f"/{number}"), versions[number]) for number in range(100, 200)),
+        *(store.apply(Step(puts=(PutSequential(PREFIX, b""),))) for _ in range(100)),
+    )
+    assert store.database.jobs_received - jobs == 2
+    assert store.database.commits - commits == 2
+    await store.close()
 
 
-def test_invalid_value_of_one_write(url: str) -> None:
+async def test_invalid_value_of_one_write(url: str) -> None:
     """A record that the database cannot store fails alone."""
-
-    async def main() -> None:
-        store = await opened(url)
-        answers = await asyncio.gather(
-            *(store.put(Put(Key("/a"), b"", Expect.ABSENT, (IndexEntry(name, b""),))) for name in ("i", SURROGATE)),
-            store.put(Put(Key("/b"), b"", Expect.ABSENT)),
-            return_exceptions=True,
-        )
-        assert [isinstance(answer, int) for answer in answers] == [True, False, True]
-        await store.close()
-
-    asyncio.run(main())
+    store = await opened(url)
+    answers = await asyncio.gather(
+        *(store.put(Put(Key("/a"), b"", Expect.ABSENT, (IndexEntry(name, b""),))) for name in ("i", SURROGATE)),
+        store.put(Put(Key("/b"), b"", Expect.ABSENT)),
+        return_exceptions=True,
+    )
+    assert [isinstance(answer, int) for answer in answers] == [True, False, True]
+    await store.close()
 
 
-def test_damaged_record_of_one_write(url: str) -> None:
+async def test_damaged_record_of_one_write(url: str) -> None:
     """A record with damaged index entries refuses its own write, and no other."""
-
-    async def main() -> None:
-        store = await opened(url)
-        for path in ("/a", "/b"):
-            await store.put(Put(Key(path), b"", Expect.ABSENT, (IndexEntry("i", b"k"),)))
-        await store.database.write(
-            lambda: write(records.update().where(records.c.path == "/a").values(indexes="damaged"))
-        )
-        answers = await asyncio.gather(
-            *(store.put(Put(Key(path), b"new", Expect.ANY)) for path in ("/a", "/b")), return_exceptions=True
-        )
-        assert isinstance(answers[0], CorruptRecord)
-        assert isinstance(answers[1], int)
-        page = await store.scan_index(IndexRange("i", b"", b"z"), 10)
-        assert [record.key.path for record in page.records] == ["/a"]
-        await store.close()
-
-    asyncio.run(main())
+    store = await opened(url)
+    for path in ("/a", "/b"):
+        await store.put(Put(Key(path), b"", Expect.ABSENT, (IndexEntry("i", b"k"),)))
+    await store.database.write(lambda: write(records.update().where(records.c.path == "/a").values(indexes="damaged")))
+    answers = await asyncio.gather(
+        *(store.put(Put(Key(path), b"new", Expect.ANY)) for path in ("/a", "/b")), return_exceptions=True
+    )
+    assert isinstance(answers[0], CorruptRecord)
+    assert isinstance(answers[1], int)
+    page = await store.scan_index(IndexRange("i", b"", b"z"), 10)
+    assert [record.key.path for record in page.records] == ["/a"]
+    await store.close()

@@ -42,25 +42,21 @@ def threads() -> int:
     return sum(thread.name == "txnframework-sql" for thread in threading.enumerate())
 
 
-def test_stores_of_one_file_share_a_thread(url: str) -> None:
+async def test_stores_of_one_file_share_a_thread(url: str) -> None:
     """Stores of a process on one file share a connection until the last one is closed, unless configured otherwise."""
-
-    async def main() -> None:
-        first = await opened(url)
-        ledgers = await open_ledger_store(url, SystemEnvironment(), LedgerOptions(), None)
-        assert threads() == 1
-        alone = await opened(url, MetadataOptions(share_connection=False))
-        assert threads() == 2
-        await alone.close()
-        await first.close()
-        assert threads() == 1
-        await ledgers.create("a")
-        await ledgers.close()
-        assert threads() == 0
-        again = await opened(url)
-        await again.close()
-
-    asyncio.run(main())
+    first = await opened(url)
+    ledgers = await open_ledger_store(url, SystemEnvironment(), LedgerOptions(), None)
+    assert threads() == 1
+    alone = await opened(url, MetadataOptions(share_connection=False))
+    assert threads() == 2
+    await alone.close()
+    await first.close()
+    assert threads() == 1
+    await ledgers.create("a")
+    await ledgers.close()
+    assert threads() == 0
+    again = await opened(url)
+    await again.close()
 
 
 def test_another_event_loop(url: str) -> None:
@@ -81,7 +77,7 @@ def test_another_event_loop(url: str) -> None:
         runner.run(store.close())
 
 
-def test_loops_in_several_threads(url: str) -> None:
+async def test_loops_in_several_threads(url: str) -> None:
     """Loops in several threads use one file at once, each through its own opening."""
 
     async def main(name: str) -> None:
@@ -95,13 +91,10 @@ def test_loops_in_several_threads(url: str) -> None:
     for thread in running:
         thread.join()
 
-    async def check() -> None:
-        store = await opened(url)
-        for number in range(150):
-            assert await store.get(Key(f"/{number // 50}/{number % 50}")) is not None
-        await store.close()
-
-    asyncio.run(check())
+    store = await opened(url)
+    for number in range(150):
+        assert await store.get(Key(f"/{number // 50}/{number % 50}")) is not None
+    await store.close()
 
 
 def test_a_loop_that_is_busy_holds_up_nobody_else(url: str) -> None:
@@ -137,22 +130,18 @@ def test_a_loop_that_is_busy_holds_up_nobody_else(url: str) -> None:
     assert woken == ["watched"]
 
 
-def test_closing_answers_what_is_under_way(url: str) -> None:
+async def test_closing_answers_what_is_under_way(url: str) -> None:
     """Operations that run when a store is closed get their true result; later ones are refused."""
-
-    async def main() -> None:
-        store = await opened(url)
-        writes = [asyncio.create_task(put(store, f"/{number}")) for number in range(20)]
-        await asyncio.sleep(0)
-        await store.close()
-        await asyncio.gather(*writes)
-        with pytest.raises(Closed):
-            await store.get(Key("/0"))
-        store = await opened(url)
-        assert await store.get(Key("/19")) is not None
-        await store.close()
-
-    asyncio.run(main())
+    store = await opened(url)
+    writes = [asyncio.create_task(put(store, f"/{number}")) for number in range(20)]
+    await asyncio.sleep(0)
+    await store.close()
+    await asyncio.gather(*writes)
+    with pytest.raises(Closed):
+        await store.get(Key("/0"))
+    store = await opened(url)
+    assert await store.get(Key("/19")) is not None
+    await store.close()
 
 
 def test_cancelled_opening(url: str) -> None:
@@ -197,24 +186,20 @@ def test_cancelled_opening(url: str) -> None:
     assert threads() == 0
 
 
-def test_ledger_closed_while_its_watch_is_armed(url: str) -> None:
+async def test_ledger_closed_while_its_watch_is_armed(url: str) -> None:
     """A watch that is being armed when its ledger is closed is refused."""
-
-    async def main() -> None:
-        store = await open_ledger_store(url, SystemEnvironment(), LedgerOptions(), None)
-        ledger = await store.create("a")
-        gate = threading.Event()
-        busy = asyncio.create_task(store.database.read(lambda: wait_for(gate)))
-        watching = asyncio.create_task(ledger.watch())
-        await run_ready()
-        await ledger.close()
-        gate.set()
-        await busy
-        with pytest.raises(Closed):
-            await watching
-        await store.close()
-
-    asyncio.run(main())
+    store = await open_ledger_store(url, SystemEnvironment(), LedgerOptions(), None)
+    ledger = await store.create("a")
+    gate = threading.Event()
+    busy = asyncio.create_task(store.database.read(lambda: wait_for(gate)))
+    watching = asyncio.create_task(ledger.watch())
+    await run_ready()
+    await ledger.close()
+    gate.set()
+    await busy
+    with pytest.raises(Closed):
+        await watching
+    await store.close()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

@@ -155,31 +155,23 @@ def test_url_that_names_no_file(wrong: str, reason: str) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_ledgers_belong_to_one_metadata_store(url: str) -> None:
+async def test_ledgers_belong_to_one_metadata_store(url: str) -> None:
     """Ledgers belong to the identity they are first opened with; another one is refused, with both in the error."""
-
-    async def main() -> None:
-        environment = SystemEnvironment()
-        first = await open_ledger_store(url, environment, LedgerOptions(), "one")
-        with pytest.raises(StoreMismatch, match=r"one.*two"):
-            await open_ledger_store(url, environment, LedgerOptions(), "two")
-        store = await open_ledger_store(url, environment, LedgerOptions(), None)
-        assert first.identity == store.identity == "one"
-        await first.close()
-        await store.close()
-
-    asyncio.run(main())
+    environment = SystemEnvironment()
+    first = await open_ledger_store(url, environment, LedgerOptions(), "one")
+    with pytest.raises(StoreMismatch, match=r"one.*two"):
+        await open_ledger_store(url, environment, LedgerOptions(), "two")
+    store = await open_ledger_store(url, environment, LedgerOptions(), None)
+    assert first.identity == store.identity == "one"
+    await first.close()
+    await store.close()
 
 
-def test_ledgers_take_on_the_identity_of_their_file(url: str) -> None:
+async def test_ledgers_take_on_the_identity_of_their_file(url: str) -> None:
     """Ledgers opened without an identity belong to the records in the same file."""
-
-    async def main() -> None:
-        ledgers = await open_ledger_store(url, SystemEnvironment(), LedgerOptions(), None)
-        await ledgers.close()
-        assert ledgers.identity == await make(url)
-
-    asyncio.run(main())
+    ledgers = await open_ledger_store(url, SystemEnvironment(), LedgerOptions(), None)
+    await ledgers.close()
+    assert ledgers.identity == await make(url)
 
 
 def test_upgrade_from_0001(url: str) -> None:

@@ -68,181 +68,153 @@ async def opened(url: str, options: MetadataOptions | None = None) -> SqliteData
     return await SqliteDatabase.open(locate(url), options or MetadataOptions(), "identity")
 
 
-def test_before_all_jobs_that_wait(url: str) -> None:
+async def test_before_all_jobs_that_wait(url: str) -> None:
     """An urgent write is performed before writes that wait in the thread's queue, and before those that wait for it."""
-
-    async def main() -> None:
-        database, holding = await opened(url, MetadataOptions(queue_max=JOBS)), Holding()
-        running = [asyncio.ensure_future(database.read(holding.hold("held")))]
-        await holding.until_held()
-        # The held read has one of the places in the queue, so the last of these waits for a place.
-        running += [asyncio.ensure_future(database.write(holding.note("waits"))) for _ in range(JOBS)]
-        await run_ready()
-        commits = database.commits
-        running.append(asyncio.ensure_future(database.write_urgently(holding.note("urgent"))))
-        await run_ready()
-        holding.release()
-        await asyncio.gather(*running)
-        assert holding.order == ["held", "urgent", *["waits"] * JOBS]
-        assert database.commits - commits >= 2
-        await database.close()
-
-    asyncio.run(main())
+    database, holding = await opened(url, MetadataOptions(queue_max=JOBS)), Holding()
+    running = [asyncio.ensure_future(database.read(holding.hold("held")))]
+    await holding.until_held()
+    # The held read has one of the places in the queue, so the last of these waits for a place.
+    running += [asyncio.ensure_future(database.write(holding.note("waits"))) for _ in range(JOBS)]
+    await run_ready()
+    commits = database.commits
+    running.append(asyncio.ensure_future(database.write_urgently(holding.note("urgent"))))
+    await run_ready()
+    holding.release()
+    await asyncio.gather(*running)
+    assert holding.order == ["held", "urgent", *["waits"] * JOBS]
+    assert database.commits - commits >= 2
+    await database.close()
 
 
 @pytest.mark.parametrize("is_write", [True, False])
-def test_ends_a_group_that_runs(url: str, is_write: bool) -> None:
+async def test_ends_a_group_that_runs(url: str, is_write: bool) -> None:
     """An urgent write waits for one job of a running group; the rest of the group follows it, and has its results."""
-
-    async def main() -> None:
-        database, holding = await opened(url), Holding()
-        run = database.write if is_write else database.read
-        works = [holding.note("first"), holding.hold("held"), *[holding.note("follows")] * 3]
-        running = [asyncio.ensure_future(run(work)) for work in works]
-        await holding.until_held()
-        urgent = asyncio.ensure_future(database.write_urgently(holding.note("urgent")))
-        await run_ready()
-        commits = database.commits
-        holding.release()
-        await asyncio.gather(urgent, *running)
-        assert holding.order == ["first", "held", "urgent", "follows", "follows", "follows"]
-        assert database.commits - commits == (3 if is_write else 1)
-        await database.close()
-
-    asyncio.run(main())
+    database, holding = await opened(url), Holding()
+    run = database.write if is_write else database.read
+    works = [holding.note("first"), holding.hold("held"), *[holding.note("follows")] * 3]
+    running = [asyncio.ensure_future(run(work)) for work in works]
+    await holding.until_held()
+    urgent = asyncio.ensure_future(database.write_urgently(holding.note("urgent")))
+    await run_ready()
+    commits = database.commits
+    holding.release()
+    await asyncio.gather(urgent, *running)
+    assert holding.order == ["first", "held", "urgent", "follows", "follows", "follows"]
+    assert database.commits - commits == (3 if is_write else 1)
+    await database.close()
 
 
-def test_between_writes_that_are_committed_apart(url: str) -> None:
+async def test_between_writes_that_are_committed_apart(url: str) -> None:
     """The writes of a group that are committed one by one, because one failed midway, let an urgent write go first."""
+    database, holding = await opened(url), Holding()
+    attempts: list[None] = []
 
-    async def main() -> None:
-        database, holding = await opened(url), Holding()
-        attempts: list[None] = []
+    def hold_again() -> Steps[None]:
+        attempts.append(None)
+        yield from holding.note("together")() if len(attempts) == 1 else holding.hold("apart")()
 
-        def hold_again() -> Steps[None]:
-            attempts.append(None)
-            yield from holding.note("together")() if len(attempts) == 1 else holding.hold("apart")()
+    def fail() -> Steps[None]:
+        yield from put_record(Put(Key("/half"), b"", Expect.ABSENT))
+        raise ZeroDivisionError
 
-        def fail() -> Steps[None]:
-            yield from put_record(Put(Key("/half"), b"", Expect.ABSENT))
-            raise ZeroDivisionError
-
-        running = [asyncio.ensure_future(database.write(work)) for work in (hold_again, fail, holding.note("follows"))]
-        await holding.until_held()
-        urgent = asyncio.ensure_future(database.write_urgently(holding.note("urgent")))
-        await run_ready()
-        holding.release()
-        assert [type(one) for one in await asyncio.gather(*running, return_exceptions=True)] == [
-            type(None),
-            ZeroDivisionError,
-            type(None),
-        ]
-        await urgent
-        assert holding.order == ["together", "apart", "urgent", "follows"]
-        await database.close()
-
-    asyncio.run(main())
+    running = [asyncio.ensure_future(database.write(work)) for work in (hold_again, fail, holding.note("follows"))]
+    await holding.until_held()
+    urgent = asyncio.ensure_future(database.write_urgently(holding.note("urgent")))
+    await run_ready()
+    holding.release()
+    assert [type(one) for one in await asyncio.gather(*running, return_exceptions=True)] == [
+        type(None),
+        ZeroDivisionError,
+        type(None),
+    ]
+    await urgent
+    assert holding.order == ["together", "apart", "urgent", "follows"]
+    await database.close()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_end_of_the_thread(url: str) -> None:
+async def test_end_of_the_thread(url: str) -> None:
     """An urgent write that waits when the thread ends is answered, and a later one is refused."""
+    database, holding = await opened(url), Holding()
 
-    async def main() -> None:
-        database, holding = await opened(url), Holding()
+    def end() -> Steps[None]:
+        yield from holding.hold("held")()
+        raise GeneratorExit
 
-        def end() -> Steps[None]:
-            yield from holding.hold("held")()
-            raise GeneratorExit
+    ending = asyncio.ensure_future(database.write(end))
+    await holding.until_held()
+    urgent = asyncio.ensure_future(database.write_urgently(holding.note("urgent")))
+    await run_ready()
+    holding.release()
+    answers = await asyncio.gather(ending, urgent, return_exceptions=True)
+    assert [type(one) for one in answers] == [OutcomeUnknown, Unavailable]
+    with pytest.raises(Unavailable):
+        await database.write_urgently(holding.note("later"))
+    assert holding.order == ["held"]
+    await database.close()
 
-        ending = asyncio.ensure_future(database.write(end))
+
+async def test_heartbeat_goes_first(tmp_path: Path) -> None:
+    """A heartbeat extends its session before jobs that wait, also while an acquisition waits among them."""
+    harness, holding = SqlMetadataHarness(tmp_path), Holding()
+    async with harness.open() as one:
+        assert isinstance(one, SqlMetadataStore)
+        await one.acquire_lease("name", "one")
+        acquired_ms = harness.environment.now_ms()
+        held = asyncio.ensure_future(one.database.read(holding.hold("held")))
         await holding.until_held()
-        urgent = asyncio.ensure_future(database.write_urgently(holding.note("urgent")))
+        expiry = asyncio.ensure_future(one.database.read(lambda: rows(select(sessions.c.expires_ms))))
+        acquiring = [asyncio.ensure_future(one.acquire_lease(f"other-{n}", "one")) for n in range(JOBS)]
+        await run_ready()
+        await harness.environment.advance(SESSION_TTL_MS // 3)
         await run_ready()
         holding.release()
-        answers = await asyncio.gather(ending, urgent, return_exceptions=True)
-        assert [type(one) for one in answers] == [OutcomeUnknown, Unavailable]
-        with pytest.raises(Unavailable):
-            await database.write_urgently(holding.note("later"))
-        assert holding.order == ["held"]
-        await database.close()
-
-    asyncio.run(main())
+        assert await expiry == [(acquired_ms + SESSION_TTL_MS // 3 + SESSION_TTL_MS,)]
+        await asyncio.gather(held, *acquiring)
 
 
-def test_heartbeat_goes_first(tmp_path: Path) -> None:
-    """A heartbeat extends its session before jobs that wait, also while an acquisition waits among them."""
-
-    async def main() -> None:
-        harness, holding = SqlMetadataHarness(tmp_path), Holding()
-        async with harness.open() as one:
-            assert isinstance(one, SqlMetadataStore)
-            await one.acquire_lease("name", "one")
-            acquired_ms = harness.environment.now_ms()
-            held = asyncio.ensure_future(one.database.read(holding.hold("held")))
-            await holding.until_held()
-            expiry = asyncio.ensure_future(one.database.read(lambda: rows(select(sessions.c.expires_ms))))
-            acquiring = [asyncio.ensure_future(one.acquire_lease(f"other-{n}", "one")) for n in range(JOBS)]
-            await run_ready()
-            await harness.environment.advance(SESSION_TTL_MS // 3)
-            await run_ready()
-            holding.release()
-            assert await expiry == [(acquired_ms + SESSION_TTL_MS // 3 + SESSION_TTL_MS,)]
-            await asyncio.gather(held, *acquiring)
-
-    asyncio.run(main())
-
-
-def test_repeated_write_needs_no_event_loop(url: str) -> None:
+async def test_repeated_write_needs_no_event_loop(url: str) -> None:
     """A repeated write is performed while the event loop of its owner runs nothing else, until it is dropped."""
+    database = await opened(url)
+    results: list[int] = []
+    performed = threading.Event()
 
-    async def main() -> None:
-        database = await opened(url)
-        results: list[int] = []
-        performed = threading.Event()
+    def done(result: int) -> None:
+        results.append(result)
+        performed.set()
 
-        def done(result: int) -> None:
-            results.append(result)
-            performed.set()
-
-        drop = database.repeat(RepeatedWrite(0.001, lambda: (new_number, done)))
-        for _ in range(3):
-            performed.clear()
-            assert performed.wait(PATIENCE_S)  # on purpose: the event loop does not run meanwhile
-        drop()
-        last = await database.write(new_number)
-        assert sorted(results) == results == list(range(results[0], last))
-        assert await database.write(new_number) == last + 1
-        await database.close()
-
-    asyncio.run(main())
+    drop = database.repeat(RepeatedWrite(0.001, lambda: (new_number, done)))
+    for _ in range(3):
+        performed.clear()
+        assert performed.wait(PATIENCE_S)  # on purpose: the event loop does not run meanwhile
+    drop()
+    last = await database.write(new_number)
+    assert sorted(results) == results == list(range(results[0], last))
+    assert await database.write(new_number) == last + 1
+    await database.close()
 
 
-def test_repeated_write_that_fails_or_is_not_due(url: str) -> None:
+async def test_repeated_write_that_fails_or_is_not_due(url: str) -> None:
     """A repeated write that fails or is not due does not disturb jobs, and is tried again."""
+    database, asked, failed = await opened(url), threading.Event(), threading.Event()
 
-    async def main() -> None:
-        database, asked, failed = await opened(url), threading.Event(), threading.Event()
+    def idle() -> None:
+        asked.set()
 
-        def idle() -> None:
+    def fail() -> Steps[None]:
+        if failed.is_set():
             asked.set()
+        failed.set()
+        yield from put_record(Put(Key("/half"), b"", Expect.ABSENT))
+        raise ZeroDivisionError
 
-        def fail() -> Steps[None]:
-            if failed.is_set():
-                asked.set()
-            failed.set()
-            yield from put_record(Put(Key("/half"), b"", Expect.ABSENT))
-            raise ZeroDivisionError
-
-        for due in (idle, lambda: (fail, print)):
-            asked.clear()
-            drop = database.repeat(RepeatedWrite(0.001, due))
-            assert asked.wait(PATIENCE_S)
-            drop()
-        assert await database.read(lambda: get_record(Key("/half"))) is None
-        await database.close()
-
-    asyncio.run(main())
+    for due in (idle, lambda: (fail, print)):
+        asked.clear()
+        drop = database.repeat(RepeatedWrite(0.001, due))
+        assert asked.wait(PATIENCE_S)
+        drop()
+    assert await database.read(lambda: get_record(Key("/half"))) is None
+    await database.close()
 
 
 class SleepingEnvironment(VirtualEnvironment):
@@ -257,25 +229,21 @@ class SleepingEnvironment(VirtualEnvironment):
         await asyncio.get_running_loop().create_future()
 
 
-def test_busy_event_loop_keeps_its_session(url: str) -> None:
+async def test_busy_event_loop_keeps_its_session(url: str) -> None:
     """A session whose heartbeat does not come is renewed on the thread of the database."""
-
-    async def main() -> None:
-        environment = SleepingEnvironment()
-        store = await open_metadata_store(url, environment, MetadataOptions(session_ttl_ms=60))
-        lease = await store.acquire_lease("name", "one")
-        lost = asyncio.ensure_future(lease.lost())
-        async with asyncio.timeout(PATIENCE_S):
-            for _ in range(5):
-                await environment.advance(40)
-                expires_ms = environment.now_ms() + 60
-                while await store.database.read(lambda: rows(select(sessions.c.expires_ms))) != [(expires_ms,)]:
-                    pass
-        assert not lost.done()
-        lost.cancel()
-        await store.close()
-
-    asyncio.run(main())
+    environment = SleepingEnvironment()
+    store = await open_metadata_store(url, environment, MetadataOptions(session_ttl_ms=60))
+    lease = await store.acquire_lease("name", "one")
+    lost = asyncio.ensure_future(lease.lost())
+    async with asyncio.timeout(PATIENCE_S):
+        for _ in range(5):
+            await environment.advance(40)
+            expires_ms = environment.now_ms() + 60
+            while await store.database.read(lambda: rows(select(sessions.c.expires_ms))) != [(expires_ms,)]:
+                pass
+    assert not lost.done()
+    lost.cancel()
+    await store.close()
 
 
 @pytest.mark.parametrize(

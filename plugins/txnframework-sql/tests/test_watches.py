@@ -16,7 +16,7 @@ from txnframework_sql.steps.statements import Change, Target, concerns
 MANY = 300
 
 
-def test_a_commit_is_compared_with_few_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_commit_is_compared_with_few_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Watches on other records and other indexes cost a commit nothing, and those that it concerns wake."""
     compared: list[Target] = []
 
@@ -24,26 +24,23 @@ def test_a_commit_is_compared_with_few_watches(tmp_path: Path, monkeypatch: pyte
         compared.append(target)
         return concerns(target, change)
 
-    async def work() -> None:
-        store = await open_metadata_store(f"sqlite:///{tmp_path}/txn.db", SystemEnvironment(), MetadataOptions())
-        try:
-            others = [await store.watch(Key(f"/other/{number}")) for number in range(MANY)]
-            others += [await store.watch(IndexRange("other", b"a", b"z")) for _ in range(MANY)]
-            concerned = [
-                await store.watch(Key("/mine")),
-                await store.watch(KeyRange("/m", "/n")),
-                await store.watch(IndexRange("mine", b"a", b"z")),
-            ]
-            waiting = [asyncio.ensure_future(watch.changed()) for watch in concerned]
-            monkeypatch.setattr(_watch, "concerns", counted)
-            await store.put(Put(Key("/mine"), b"x", Expect.ABSENT, (IndexEntry("mine", b"k"),)))
-            await asyncio.gather(*waiting)
-            assert len(compared) == len(concerned)
-            for watch in (*others, *concerned):
-                await watch.close()
-            await store.put(Put(Key("/mine"), b"y", Expect.ANY, (IndexEntry("mine", b"k"),)))
-            assert len(compared) == len(concerned)
-        finally:
-            await store.close()
-
-    asyncio.run(work())
+    store = await open_metadata_store(f"sqlite:///{tmp_path}/txn.db", SystemEnvironment(), MetadataOptions())
+    try:
+        others = [await store.watch(Key(f"/other/{number}")) for number in range(MANY)]
+        others += [await store.watch(IndexRange("other", b"a", b"z")) for _ in range(MANY)]
+        concerned = [
+            await store.watch(Key("/mine")),
+            await store.watch(KeyRange("/m", "/n")),
+            await store.watch(IndexRange("mine", b"a", b"z")),
+        ]
+        waiting = [asyncio.ensure_future(watch.changed()) for watch in concerned]
+        monkeypatch.setattr(_watch, "concerns", counted)
+        await store.put(Put(Key("/mine"), b"x", Expect.ABSENT, (IndexEntry("mine", b"k"),)))
+        await asyncio.gather(*waiting)
+        assert len(compared) == len(concerned)
+        for watch in (*others, *concerned):
+            await watch.close()
+        await store.put(Put(Key("/mine"), b"y", Expect.ANY, (IndexEntry("mine", b"k"),)))
+        assert len(compared) == len(concerned)
+    finally:
+        await store.close()

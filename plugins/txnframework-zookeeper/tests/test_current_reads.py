@@ -11,62 +11,45 @@ from txnframework_zookeeper.testing._clients import opened
 from txnframework_zookeeper.testing.servers.zookeeper import ZooKeeper as Ensemble
 
 
-def test_reads_see_what_was_confirmed_at_another_server(ensemble: Ensemble) -> None:
+async def test_reads_see_what_was_confirmed_at_another_server(ensemble: Ensemble) -> None:
     """Followers lag behind their leader, and the leader behind what it told the followers to confirm."""
-
-    async def main() -> None:
-        async with AsyncExitStack() as stack:
-            clients = [
-                await stack.enter_async_context(opened(f"zookeeper://{server.host}/current"))
-                for server in ensemble.servers
-            ]
-            await clients[0].multi([CreateNode("/a")])
-            for n in range(500):
-                await clients[n % 3].multi([SetNode("/a", b"%d" % n)])
-                for found in await asyncio.gather(*(reader.get("/a") for reader in clients)):
-                    assert found is not None
-                    assert found.data == b"%d" % n
-
-    asyncio.run(main())
+    async with AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(opened(f"zookeeper://{server.host}/current")) for server in ensemble.servers
+        ]
+        await clients[0].multi([CreateNode("/a")])
+        for n in range(500):
+            await clients[n % 3].multi([SetNode("/a", b"%d" % n)])
+            for found in await asyncio.gather(*(reader.get("/a") for reader in clients)):
+                assert found is not None
+                assert found.data == b"%d" % n
 
 
-def test_a_client_is_served_by_a_follower(ensemble: Ensemble) -> None:
+async def test_a_client_is_served_by_a_follower(ensemble: Ensemble) -> None:
     """Where ``sync`` is worth something, and writes wait for nobody's reads."""
-
-    async def main() -> None:
-        for _ in range(6):
-            async with opened(f"zookeeper://{ensemble.hosts}/roles") as client:
-                assert client.session.role is ServerRole.FOLLOWER
-
-    asyncio.run(main())
+    for _ in range(6):
+        async with opened(f"zookeeper://{ensemble.hosts}/roles") as client:
+            assert client.session.role is ServerRole.FOLLOWER
 
 
-def test_reads_at_the_leader_wait_for_a_write(ensemble: Ensemble) -> None:
+async def test_reads_at_the_leader_wait_for_a_write(ensemble: Ensemble) -> None:
     """It is reached where nobody else is; behind a ``sync`` alone it answers with what was before, now and then."""
-
-    async def main() -> None:
-        async with opened(f"zookeeper://{ensemble.leader().host}/roles") as client:
-            assert client.session.role is ServerRole.LEADER
-            before = await client.multi([CreateNode("/a"), SetNode("/a", b"")])
-            await client.get("/a")
-            assert await client.multi([SetNode("/a", b"")]) == before + 2
-
-    asyncio.run(main())
+    async with opened(f"zookeeper://{ensemble.leader().host}/roles") as client:
+        assert client.session.role is ServerRole.LEADER
+        before = await client.multi([CreateNode("/a"), SetNode("/a", b"")])
+        await client.get("/a")
+        assert await client.multi([SetNode("/a", b"")]) == before + 2
 
 
-def test_reads_of_one_turn_share_one_sync(ensemble: Ensemble) -> None:
+async def test_reads_of_one_turn_share_one_sync(ensemble: Ensemble) -> None:
     """All of them began before it is sent; a server by itself is not asked to sync."""
-
-    async def main() -> None:
-        async with opened(f"zookeeper://{ensemble.hosts}/shared") as client:
-            sent: list[object] = []
-            submit = client.session.submit
-            client.session.submit = lambda request, reply: (sent.append(request), submit(request, reply))  # type: ignore[method-assign,assignment]
-            await asyncio.gather(*(client.get("/") for _ in range(50)))
-            assert [type(request) for request in sent].count(Sync) == 1
-            assert isinstance(sent[0], Sync)
-            sent.clear()
-            await asyncio.gather(*(client.get("/", is_current=False) for _ in range(50)))
-            assert len(sent) == 50
-
-    asyncio.run(main())
+    async with opened(f"zookeeper://{ensemble.hosts}/shared") as client:
+        sent: list[object] = []
+        submit = client.session.submit
+        client.session.submit = lambda request, reply: (sent.append(request), submit(request, reply))  # type: ignore[method-assign,assignment]
+        await asyncio.gather(*(client.get("/") for _ in range(50)))
+        assert [type(request) for request in sent].count(Sync) == 1
+        assert isinstance(sent[0], Sync)
+        sent.clear()
+        await asyncio.gather(*(client.get("/", is_current=False) for _ in range(50)))
+        assert len(sent) == 50

@@ -41,22 +41,18 @@ class Tap(ZooKeeperTap):
         return True
 
 
-def test_requests_replies_and_events() -> None:
+async def test_requests_replies_and_events() -> None:
     """Each request is seen, its reply with it, and what is told of watches; a lost reply is one of a thing done."""
-
-    async def check() -> None:
-        lost: set[Operation] = set()
-        seen: list[object] = []
-        host, _, port = shared_hosts().split(",")[0].rpartition(":")
-        proxies: list[Proxy] = []
-        async with asyncio.timeout(BOUND_S), Proxy((host, int(port)), lambda: Tap(proxies, lost, seen)) as proxy:
-            proxies.append(proxy)
-            await asyncio.to_thread(talk, proxy.address, lost)
-        asked = [one for one in seen if isinstance(one, Operation) and one is not Operation.EXISTS]
-        assert asked[:3] == [Operation.GET, Operation.CREATE, Operation.SET]
-        assert seen.index("event") < seen.index(("done", Operation.SET)), "changes are told before later answers"
-
-    asyncio.run(check())
+    lost: set[Operation] = set()
+    seen: list[object] = []
+    host, _, port = shared_hosts().split(",")[0].rpartition(":")
+    proxies: list[Proxy] = []
+    async with asyncio.timeout(BOUND_S), Proxy((host, int(port)), lambda: Tap(proxies, lost, seen)) as proxy:
+        proxies.append(proxy)
+        await asyncio.to_thread(talk, proxy.address, lost)
+    asked = [one for one in seen if isinstance(one, Operation) and one is not Operation.EXISTS]
+    assert asked[:3] == [Operation.GET, Operation.CREATE, Operation.SET]
+    assert seen.index("event") < seen.index(("done", Operation.SET)), "changes are told before later answers"
 
 
 def talk(address: tuple[str, int], lost: set[Operation]) -> None:

@@ -58,7 +58,7 @@ def test_what_a_login_makes_is_its_own(url: str, everything_logged: pytest.LogCa
     assert SECRET not in everything_logged.text
 
 
-def test_a_chroot_below_what_its_login_may_not_see(url: str) -> None:
+async def test_a_chroot_below_what_its_login_may_not_see(url: str) -> None:
     """It is opened, and another one is made below it; where nothing may be made, it is said which node that was."""
     host, _, top = url.removeprefix("zookeeper://").partition("/")
     others, hers = [make_digest_acl("bob", "his", all=True)], [make_digest_acl("alice", SECRET, all=True)]
@@ -68,21 +68,18 @@ def test_a_chroot_below_what_its_login_may_not_see(url: str) -> None:
         client.add_auth("digest", "bob:his")
         client.create(f"/{top}/hers", acl=hers)
 
-    async def main() -> None:
-        await asyncio.to_thread(with_client, host, None, prepare)
-        login = with_login(url, f"alice:{SECRET}")
-        for chroot in ("hers", "hers/another/one"):
-            async with opened(f"{login}/{chroot}") as alice:
-                await alice.multi([CreateNode("/a")])
-                assert await alice.exists("/a") is not None
-        with pytest.raises(InvalidInput, match=f"does not let this login make the chroot /{top}/made;"):
-            async with opened(f"{login}/made"):
-                pass
-        with pytest.raises(InvalidInput, match=f"does not let this login see the chroot /{top};"):
-            async with opened(login):
-                pass
-
-    asyncio.run(main())
+    await asyncio.to_thread(with_client, host, None, prepare)
+    login = with_login(url, f"alice:{SECRET}")
+    for chroot in ("hers", "hers/another/one"):
+        async with opened(f"{login}/{chroot}") as alice:
+            await alice.multi([CreateNode("/a")])
+            assert await alice.exists("/a") is not None
+    with pytest.raises(InvalidInput, match=f"does not let this login make the chroot /{top}/made;"):
+        async with opened(f"{login}/made"):
+            pass
+    with pytest.raises(InvalidInput, match=f"does not let this login see the chroot /{top};"):
+        async with opened(login):
+            pass
 
 
 def test_sasl_lets_in_who_knows_the_password(

@@ -92,110 +92,82 @@ async def committed(coordinator: Coordinator, *waiting: WaitingTransaction) -> l
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_those_that_wait_share_a_step() -> None:
+async def test_those_that_wait_share_a_step() -> None:
     """Transactions that come while a step is under way are one step, and each gets the positions of its entries."""
-
-    async def work() -> None:
-        coordinator = Coordinator()
-        waiting = [
-            transaction(coordinator, 1, "a"),
-            transaction(coordinator, 2, "a", "b"),
-            transaction(coordinator, 3, "b", "a"),
-        ]
-        assert await committed(coordinator, *waiting) == [None] * 3
-        assert coordinator.steps == [(1,), (2, 3)]
-        assert [one.positions for one in waiting] == [
-            ((Position(1, 0),),),
-            ((Position(2, 0),), (Position(2, 1),)),
-            ((Position(3, 1),), (Position(3, 0),)),
-        ]
-
-    asyncio.run(work())
+    coordinator = Coordinator()
+    waiting = [
+        transaction(coordinator, 1, "a"),
+        transaction(coordinator, 2, "a", "b"),
+        transaction(coordinator, 3, "b", "a"),
+    ]
+    assert await committed(coordinator, *waiting) == [None] * 3
+    assert coordinator.steps == [(1,), (2, 3)]
+    assert [one.positions for one in waiting] == [
+        ((Position(1, 0),),),
+        ((Position(2, 0),), (Position(2, 1),)),
+        ((Position(3, 1),), (Position(3, 0),)),
+    ]
 
 
-def test_a_refused_step_is_divided() -> None:
+async def test_a_refused_step_is_divided() -> None:
     """If one transaction refuses the step, each is committed by itself, in order, and only that one fails."""
-
-    async def work() -> None:
-        coordinator = Coordinator()
-        coordinator.refuses = lambda numbers: VersionMismatch(Key("/cursor"), 7) if 3 in numbers else None
-        waiting = [transaction(coordinator, number, "a") for number in (1, 2, 3, 4)]
-        outcomes = await committed(coordinator, *waiting)
-        assert [type(one) for one in outcomes] == [type(None), type(None), VersionMismatch, type(None)]
-        assert coordinator.steps == [(1,), (2, 3, 4), (2,), (3,), (4,)]
-        assert [one.positions is None for one in waiting] == [False, False, True, False]
-
-    asyncio.run(work())
+    coordinator = Coordinator()
+    coordinator.refuses = lambda numbers: VersionMismatch(Key("/cursor"), 7) if 3 in numbers else None
+    waiting = [transaction(coordinator, number, "a") for number in (1, 2, 3, 4)]
+    outcomes = await committed(coordinator, *waiting)
+    assert [type(one) for one in outcomes] == [type(None), type(None), VersionMismatch, type(None)]
+    assert coordinator.steps == [(1,), (2, 3, 4), (2,), (3,), (4,)]
+    assert [one.positions is None for one in waiting] == [False, False, True, False]
 
 
-def test_a_lease_that_is_lost_before_the_step() -> None:
+async def test_a_lease_that_is_lost_before_the_step() -> None:
     """Only the transaction that acknowledges there is refused, and the usual steps follow; the others are committed."""
-
-    async def work() -> None:
-        coordinator = Coordinator()
-        acking = transaction(coordinator, 3, "a", acks=ClosedAcks())
-        waiting = [transaction(coordinator, 1, "a"), transaction(coordinator, 2, "a"), acking]
-        outcomes = await committed(coordinator, *waiting)
-        assert [type(one) for one in outcomes] == [type(None), type(None), Superseded]
-        assert coordinator.steps == [(1,), (2,)]
-
-    asyncio.run(work())
+    coordinator = Coordinator()
+    acking = transaction(coordinator, 3, "a", acks=ClosedAcks())
+    waiting = [transaction(coordinator, 1, "a"), transaction(coordinator, 2, "a"), acking]
+    outcomes = await committed(coordinator, *waiting)
+    assert [type(one) for one in outcomes] == [type(None), type(None), Superseded]
+    assert coordinator.steps == [(1,), (2,)]
 
 
-def test_each_plan_is_ended() -> None:
+async def test_each_plan_is_ended() -> None:
     """If the end of a plan fails, the others are ended, too, and the outcome is unknown: no usual steps may follow."""
-
-    async def work() -> None:
-        coordinator, ended = Coordinator(), list[str]()
-        coordinator.loses_replies = True
-        waiting = [transaction(coordinator, 1)]
-        waiting += [
-            transaction(coordinator, number, acks=UnfinishedAcks(name, ended)) for number, name in ((2, "s"), (3, "t"))
-        ]
-        outcomes = await committed(coordinator, *waiting)
-        assert [type(one) for one in outcomes] == [type(None), OutcomeUnknown, OutcomeUnknown]
-        assert coordinator.steps == [(1,), (2, 3)]
-        assert sorted(ended) == ["s", "t"]
-
-    asyncio.run(work())
+    coordinator, ended = Coordinator(), list[str]()
+    coordinator.loses_replies = True
+    waiting = [transaction(coordinator, 1)]
+    waiting += [
+        transaction(coordinator, number, acks=UnfinishedAcks(name, ended)) for number, name in ((2, "s"), (3, "t"))
+    ]
+    outcomes = await committed(coordinator, *waiting)
+    assert [type(one) for one in outcomes] == [type(None), OutcomeUnknown, OutcomeUnknown]
+    assert coordinator.steps == [(1,), (2, 3)]
+    assert sorted(ended) == ["s", "t"]
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=[type(one).__name__ for one in ERRORS])
-def test_other_errors_are_of_all(error: Exception) -> None:
+async def test_other_errors_are_of_all(error: Exception) -> None:
     """A store that is unavailable is not asked for each transaction, and an unknown outcome is that of all."""
-
-    async def work() -> None:
-        coordinator = Coordinator()
-        coordinator.refuses = lambda numbers: error if 2 in numbers else None
-        waiting = [transaction(coordinator, number, "a") for number in (1, 2, 3)]
-        outcomes = await committed(coordinator, *waiting)
-        assert [type(one) for one in outcomes] == [type(None), type(error), type(error)]
-        assert coordinator.steps == [(1,), (2, 3)]
-
-    asyncio.run(work())
+    coordinator = Coordinator()
+    coordinator.refuses = lambda numbers: error if 2 in numbers else None
+    waiting = [transaction(coordinator, number, "a") for number in (1, 2, 3)]
+    outcomes = await committed(coordinator, *waiting)
+    assert [type(one) for one in outcomes] == [type(None), type(error), type(error)]
+    assert coordinator.steps == [(1,), (2, 3)]
 
 
-def test_a_lost_reply_leaves_no_positions() -> None:
+async def test_a_lost_reply_leaves_no_positions() -> None:
     """If the reply was lost and the header showed the commit, all succeed without positions."""
-
-    async def work() -> None:
-        coordinator = Coordinator()
-        coordinator.loses_replies = True
-        waiting = [transaction(coordinator, number, "a") for number in (1, 2, 3)]
-        assert await committed(coordinator, *waiting) == [None] * 3
-        assert [one.positions for one in waiting] == [None] * 3
-
-    asyncio.run(work())
+    coordinator = Coordinator()
+    coordinator.loses_replies = True
+    waiting = [transaction(coordinator, number, "a") for number in (1, 2, 3)]
+    assert await committed(coordinator, *waiting) == [None] * 3
+    assert [one.positions for one in waiting] == [None] * 3
 
 
-def test_coordinators_share_no_step() -> None:
+async def test_coordinators_share_no_step() -> None:
     """A step has transactions of one coordinator only."""
-
-    async def work() -> None:
-        coordinator, other = Coordinator(), Coordinator()
-        other.gate = coordinator.gate
-        waiting = [transaction(one, number, "a") for number, one in enumerate((coordinator, other, coordinator), 1)]
-        assert await committed(coordinator, *waiting) == [None] * 3
-        assert (coordinator.steps, other.steps) == ([(1,), (3,)], [(2,)])
-
-    asyncio.run(work())
+    coordinator, other = Coordinator(), Coordinator()
+    other.gate = coordinator.gate
+    waiting = [transaction(one, number, "a") for number, one in enumerate((coordinator, other, coordinator), 1)]
+    assert await committed(coordinator, *waiting) == [None] * 3
+    assert (coordinator.steps, other.steps) == ([(1,), (3,)], [(2,)])

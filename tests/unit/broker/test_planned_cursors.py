@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -32,23 +31,19 @@ class Store:
         return found
 
 
-def test_a_read_that_a_step_overtakes() -> None:
+async def test_a_read_that_a_step_overtakes() -> None:
     """The next plan begins with what the step has written, and not with the older record of the read."""
+    store: Any = Store()
+    cursor = StoredCursor(store, "topic://public/default/t", "segment://public/default/t/0000-ffff-0", "s")
+    await cursor.read()
 
-    async def test() -> None:
-        store: Any = Store()
-        cursor = StoredCursor(store, "topic://public/default/t", "segment://public/default/t/0000-ffff-0", "s")
-        await cursor.read()
+    async def step() -> None:
+        move = await cursor.plan(1, ((BRANCH, (Ack(Position(1, 1)),)),))
+        assert move is not None
+        await cursor.finish(move, Record(move.put.key, move.put.value, 2))
 
-        async def step() -> None:
-            move = await cursor.plan(1, ((BRANCH, (Ack(Position(1, 1)),)),))
-            assert move is not None
-            await cursor.finish(move, Record(move.put.key, move.put.value, 2))
-
-        store.before_reply = step
-        await cursor.read()
-        later = await cursor.plan(1, ((BRANCH, (Ack(Position(1, 3)),)),))
-        assert later is not None
-        assert later.put.expected == 2
-
-    asyncio.run(test())
+    store.before_reply = step
+    await cursor.read()
+    later = await cursor.plan(1, ((BRANCH, (Ack(Position(1, 3)),)),))
+    assert later is not None
+    assert later.put.expected == 2

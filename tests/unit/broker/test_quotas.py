@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from txnframework.broker.backlog import BacklogSize
@@ -17,31 +15,27 @@ HOUR_MS = 3_600_000
 INTERVAL_MS = 1_000
 
 
-def test_a_clock_that_is_set_back_delays_no_measurement() -> None:
+async def test_a_clock_that_is_set_back_delays_no_measurement() -> None:
     """A producer is accepted as soon as consumers have caught up, not when the clock shows the former time again."""
+    environment = VirtualEnvironment()
+    backlog = BacklogSize(3, 3)
 
-    async def run() -> None:
-        environment = VirtualEnvironment()
-        backlog = BacklogSize(3, 3)
+    async def measure() -> dict[str, BacklogSize]:
+        return {"billing": backlog}
 
-        async def measure() -> dict[str, BacklogSize]:
-            return {"billing": backlog}
-
-        bounds = BacklogQuotaSection(messages=3, interval_ms=INTERVAL_MS)
-        topic = TopicName.parse("topic://public/default/orders")
-        quota = TopicQuota(topic, bounds, measure, environment, "p@h:1")
-        with pytest.raises(BacklogQuotaExceeded):
-            await quota.require_room()
-        backlog = BacklogSize(0, 0)
-        with pytest.raises(BacklogQuotaExceeded):
-            await quota.require_room()
-        environment.set_clock(-HOUR_MS)
-        await environment.advance(INTERVAL_MS)
+    bounds = BacklogQuotaSection(messages=3, interval_ms=INTERVAL_MS)
+    topic = TopicName.parse("topic://public/default/orders")
+    quota = TopicQuota(topic, bounds, measure, environment, "p@h:1")
+    with pytest.raises(BacklogQuotaExceeded):
         await quota.require_room()
-        backlog = BacklogSize(3, 3)
+    backlog = BacklogSize(0, 0)
+    with pytest.raises(BacklogQuotaExceeded):
         await quota.require_room()
-        await environment.advance(INTERVAL_MS)
-        with pytest.raises(BacklogQuotaExceeded):
-            await quota.require_room()
-
-    asyncio.run(run())
+    environment.set_clock(-HOUR_MS)
+    await environment.advance(INTERVAL_MS)
+    await quota.require_room()
+    backlog = BacklogSize(3, 3)
+    await quota.require_room()
+    await environment.advance(INTERVAL_MS)
+    with pytest.raises(BacklogQuotaExceeded):
+        await quota.require_room()

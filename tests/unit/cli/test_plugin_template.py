@@ -60,7 +60,7 @@ def run_tests(plugin: Path) -> subprocess.CompletedProcess[str]:
     (metadata / "entry_points.txt").write_text(f"[txnframework]\n{points}")
     environment = os.environ | {"PYTHONPATH": str(plugin / "src")}
     environment.pop("PYTEST_ADDOPTS", None)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio"]
     return subprocess.run(
         command, cwd=plugin, env=environment, capture_output=True, text=True, check=False, timeout=240
     )

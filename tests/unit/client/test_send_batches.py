@@ -57,23 +57,19 @@ def test_an_entry_claims_no_sequence_id_that_may_still_come() -> None:
     assert _batches((5, None, True), (5, None, True), (4, None, True)) == [[5], [5], [4]]
 
 
-def test_a_batch_that_is_partly_stored_is_divided() -> None:
+async def test_a_batch_that_is_partly_stored_is_divided() -> None:
     """What the earlier copy claims is confirmed, the rest is sent."""
-
-    async def run() -> None:
-        sending = SendCall(SendQuota(5), 5)
-        batch = [
-            OutgoingMessage(EntryMessage(None, b"", (), number, 0), None, False, sending, number) for number in range(5)
-        ]
-        assert claimed_sequences(batch, "p") == ProducerSequence("p", 0, 4)
-        earlier, rest = divide(batch, ProducerSequence("p", 1, 2))
-        assert [one.sequence_id for one in earlier] == [1, 2]
-        assert [one.sequence_id for one in rest] == [0, 3, 4]
-        batch[0].succeed(MessageID("s", Position(1, 1)))
-        batch[0].fail(ValueError("too late"))
-        assert sending.outcome(0) == MessageID("s", Position(1, 1))
-
-    asyncio.run(run())
+    sending = SendCall(SendQuota(5), 5)
+    batch = [
+        OutgoingMessage(EntryMessage(None, b"", (), number, 0), None, False, sending, number) for number in range(5)
+    ]
+    assert claimed_sequences(batch, "p") == ProducerSequence("p", 0, 4)
+    earlier, rest = divide(batch, ProducerSequence("p", 1, 2))
+    assert [one.sequence_id for one in earlier] == [1, 2]
+    assert [one.sequence_id for one in rest] == [0, 3, 4]
+    batch[0].succeed(MessageID("s", Position(1, 1)))
+    batch[0].fail(ValueError("too late"))
+    assert sending.outcome(0) == MessageID("s", Position(1, 1))
 
 
 def test_a_message_is_routed_by_its_key_or_by_its_number() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
 from typing import cast
 
@@ -54,34 +53,26 @@ class Share:
         return self.now
 
 
-def test_ids_of_an_earlier_share() -> None:
+async def test_ids_of_an_earlier_share() -> None:
     """Ids that were kept ready are used without a write after the coordinators changed; then those of the new ones."""
-
-    async def main() -> None:
-        store, share = Store(), Share()
-        environment = SimpleNamespace(random_bits=lambda _: 0)
-        context = cast(CoordinatorContext, SimpleNamespace(store=store, environment=environment))
-        ids = SharedTransactionIds(context, share, BLOCK, 1)
-        await ids.keep_ready(1)
-        share.now = frozenset({2})
-        writes = store.writes
-        assert [await ids.next_id() for _ in range(BLOCK)] == [TxnID(1, 1), TxnID(1, 2)]
-        assert store.writes == writes
-        assert await ids.next_id() == TxnID(2, 1)
-
-    asyncio.run(main())
+    store, share = Store(), Share()
+    environment = SimpleNamespace(random_bits=lambda _: 0)
+    context = cast(CoordinatorContext, SimpleNamespace(store=store, environment=environment))
+    ids = SharedTransactionIds(context, share, BLOCK, 1)
+    await ids.keep_ready(1)
+    share.now = frozenset({2})
+    writes = store.writes
+    assert [await ids.next_id() for _ in range(BLOCK)] == [TxnID(1, 1), TxnID(1, 2)]
+    assert store.writes == writes
+    assert await ids.next_id() == TxnID(2, 1)
 
 
-def test_ids_of_the_present_share() -> None:
+async def test_ids_of_the_present_share() -> None:
     """Without a wish to keep ids ready, each id is of a coordinator that the host holds."""
-
-    async def main() -> None:
-        store, share = Store(), Share()
-        environment = SimpleNamespace(random_bits=lambda _: 0)
-        context = cast(CoordinatorContext, SimpleNamespace(store=store, environment=environment))
-        ids = SharedTransactionIds(context, share, BLOCK, 1)
-        assert await ids.next_id() == TxnID(1, 1)
-        share.now = frozenset({2})
-        assert await ids.next_id() == TxnID(2, 1)
-
-    asyncio.run(main())
+    store, share = Store(), Share()
+    environment = SimpleNamespace(random_bits=lambda _: 0)
+    context = cast(CoordinatorContext, SimpleNamespace(store=store, environment=environment))
+    ids = SharedTransactionIds(context, share, BLOCK, 1)
+    assert await ids.next_id() == TxnID(1, 1)
+    share.now = frozenset({2})
+    assert await ids.next_id() == TxnID(2, 1)

@@ -11,57 +11,49 @@ from txnframework.runtime.tasks import RESTART_DELAY_MS, BackgroundTask, repeat_
 from txnframework.testing.clock import VirtualEnvironment, run_ready
 
 
-def test_work_is_begun_once_and_waited_for_when_it_is_stopped() -> None:
+async def test_work_is_begun_once_and_waited_for_when_it_is_stopped() -> None:
     """Starting again changes nothing; stopping cancels and waits; what was stopped may begin again."""
+    begun, ended = 0, 0
 
-    async def run() -> None:
-        begun, ended = 0, 0
+    async def work() -> None:
+        nonlocal begun, ended
+        begun += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended += 1
 
-        async def work() -> None:
-            nonlocal begun, ended
-            begun += 1
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended += 1
-
-        ongoing = BackgroundTask(work)
-        await ongoing.stop()
-        assert not ongoing.started
-        for times in (1, 2):
-            ongoing.start()
-            ongoing.start()
-            await run_ready()
-            assert (begun, ended, ongoing.started) == (times, times - 1, True)
-            await ongoing.stop()
-            assert (begun, ended, ongoing.started) == (times, times, False)
-
-    asyncio.run(run())
-
-
-def test_work_goes_on_after_errors_that_pass() -> None:
-    """It is done again at once when it ends, after the delay when it fails, and no more when its store is closed."""
-
-    async def run() -> None:
-        clock = VirtualEnvironment()
-        outcomes = [None, Unavailable("away"), None, Closed("closed")]
-        left = list(outcomes)
-
-        async def work() -> None:
-            outcome = left.pop(0)
-            if outcome is not None:
-                raise outcome
-
-        task = asyncio.ensure_future(repeat_until_closed(work, clock))
+    ongoing = BackgroundTask(work)
+    await ongoing.stop()
+    assert not ongoing.started
+    for times in (1, 2):
+        ongoing.start()
+        ongoing.start()
         await run_ready()
-        assert len(left) == 2
-        await clock.advance(RESTART_DELAY_MS // 2 - 1)
-        assert len(left) == 2
-        await clock.advance(RESTART_DELAY_MS - RESTART_DELAY_MS // 2 + 1)
-        await task
-        assert not left
+        assert (begun, ended, ongoing.started) == (times, times - 1, True)
+        await ongoing.stop()
+        assert (begun, ended, ongoing.started) == (times, times, False)
 
-    asyncio.run(run())
+
+async def test_work_goes_on_after_errors_that_pass() -> None:
+    """It is done again at once when it ends, after the delay when it fails, and no more when its store is closed."""
+    clock = VirtualEnvironment()
+    outcomes = [None, Unavailable("away"), None, Closed("closed")]
+    left = list(outcomes)
+
+    async def work() -> None:
+        outcome = left.pop(0)
+        if outcome is not None:
+            raise outcome
+
+    task = asyncio.ensure_future(repeat_until_closed(work, clock))
+    await run_ready()
+    assert len(left) == 2
+    await clock.advance(RESTART_DELAY_MS // 2 - 1)
+    assert len(left) == 2
+    await clock.advance(RESTART_DELAY_MS - RESTART_DELAY_MS // 2 + 1)
+    await task
+    assert not left
 
 
 def test_a_defect_ends_the_work() -> None:

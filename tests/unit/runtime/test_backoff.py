@@ -39,20 +39,16 @@ def test_a_seed_repeats_its_waits_and_others_differ() -> None:
     assert waits(1) == waits(1) != waits(2)
 
 
-def test_a_pause_is_as_long_as_drawn() -> None:
+async def test_a_pause_is_as_long_as_drawn() -> None:
     """By the environment's clock."""
-
-    async def work() -> None:
-        environment = VirtualEnvironment(7)
-        expected_ms = Backoff(VirtualEnvironment(7), 100, 1_000).delay_ms(2)
-        pausing = asyncio.ensure_future(Backoff(environment, 100, 1_000).pause(2))
-        await environment.advance(expected_ms - 1)
-        assert not pausing.done()
-        await environment.advance(1)
-        assert pausing.done()
-        assert environment.now_ms() == START_MS + expected_ms
-
-    asyncio.run(work())
+    environment = VirtualEnvironment(7)
+    expected_ms = Backoff(VirtualEnvironment(7), 100, 1_000).delay_ms(2)
+    pausing = asyncio.ensure_future(Backoff(environment, 100, 1_000).pause(2))
+    await environment.advance(expected_ms - 1)
+    assert not pausing.done()
+    await environment.advance(1)
+    assert pausing.done()
+    assert environment.now_ms() == START_MS + expected_ms
 
 
 def _sources() -> list[Path]:

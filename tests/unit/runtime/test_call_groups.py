@@ -35,50 +35,38 @@ async def started(groups: CallGroups[int], numbers: range) -> list[asyncio.Task[
     return tasks
 
 
-def test_full_groups_at_the_same_time() -> None:
+async def test_full_groups_at_the_same_time() -> None:
     """Two groups begin together; what is left, and what arrives meanwhile, waits for them."""
-
-    async def main() -> None:
-        recorder = Recorder()
-        groups = CallGroups(recorder.record, RULES)
-        tasks = await started(groups, range(7))
-        tasks += await started(groups, range(7, 9))
-        assert recorder.groups == [[0, 1, 2], [3, 4, 5]]
-        recorder.go.set()
-        await asyncio.gather(*tasks)
-        assert recorder.groups[2:] == [[6, 7, 8]]
-
-    asyncio.run(main())
+    recorder = Recorder()
+    groups = CallGroups(recorder.record, RULES)
+    tasks = await started(groups, range(7))
+    tasks += await started(groups, range(7, 9))
+    assert recorder.groups == [[0, 1, 2], [3, 4, 5]]
+    recorder.go.set()
+    await asyncio.gather(*tasks)
+    assert recorder.groups[2:] == [[6, 7, 8]]
 
 
-def test_cancelled_callers_end_their_group_only() -> None:
+async def test_cancelled_callers_end_their_group_only() -> None:
     """A group is cancelled with its last caller, and the other group continues."""
-
-    async def main() -> None:
-        recorder = Recorder()
-        groups = CallGroups(recorder.record, RULES)
-        tasks = await started(groups, range(6))
-        for task in tasks[2:]:
-            task.cancel()
-        await run_ready()
-        assert recorder.cancelled == [[3, 4, 5]]
-        recorder.go.set()
-        answers = await asyncio.gather(*tasks, return_exceptions=True)
-        assert answers[:2] == [None, None]
-        assert {type(answer) for answer in answers[2:]} == {asyncio.CancelledError}
-
-    asyncio.run(main())
+    recorder = Recorder()
+    groups = CallGroups(recorder.record, RULES)
+    tasks = await started(groups, range(6))
+    for task in tasks[2:]:
+        task.cancel()
+    await run_ready()
+    assert recorder.cancelled == [[3, 4, 5]]
+    recorder.go.set()
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert answers[:2] == [None, None]
+    assert {type(answer) for answer in answers[2:]} == {asyncio.CancelledError}
 
 
-def test_closed_with_two_groups_under_way() -> None:
+async def test_closed_with_two_groups_under_way() -> None:
     """Requests of both groups may have been performed; a waiting request was not."""
-
-    async def main() -> None:
-        recorder = Recorder()
-        groups = CallGroups(recorder.record, RULES)
-        tasks = await started(groups, range(7))
-        await groups.close()
-        answers = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [type(answer) for answer in answers] == [OutcomeUnknown] * 6 + [Closed]
-
-    asyncio.run(main())
+    recorder = Recorder()
+    groups = CallGroups(recorder.record, RULES)
+    tasks = await started(groups, range(7))
+    await groups.close()
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [OutcomeUnknown] * 6 + [Closed]

@@ -10,45 +10,37 @@ from txnframework.runtime.concurrency import KeyedLock
 from txnframework.testing.clock import run_ready
 
 
-def test_one_at_a_time_for_each_thing() -> None:
+async def test_one_at_a_time_for_each_thing() -> None:
     """Who comes second to a thing waits for the first; other things do not; nothing is kept when all are through."""
+    locks: KeyedLock[str] = KeyedLock()
+    order: list[str] = []
+    gates = {"a": asyncio.Event(), "b": asyncio.Event()}
 
-    async def run() -> None:
-        locks: KeyedLock[str] = KeyedLock()
-        order: list[str] = []
-        gates = {"a": asyncio.Event(), "b": asyncio.Event()}
+    async def work(key: str, name: str) -> None:
+        async with locks.hold(key):
+            order.append(f"{name} begins")
+            await gates[key].wait()
+            order.append(f"{name} ends")
 
-        async def work(key: str, name: str) -> None:
-            async with locks.hold(key):
-                order.append(f"{name} begins")
-                await gates[key].wait()
-                order.append(f"{name} ends")
-
-        tasks = [asyncio.ensure_future(work(key, name)) for key, name in zip("aaab", "1234", strict=True)]
-        await run_ready()
-        assert order == ["1 begins", "4 begins"]
-        tasks[1].cancel()  # who gives up waiting takes nobody's turn
-        gates["a"].set()
-        await asyncio.gather(tasks[0], tasks[2])
-        assert order == ["1 begins", "4 begins", "1 ends", "3 begins", "3 ends"]
-        assert len(locks) == 1
-        gates["b"].set()
-        await tasks[3]
-        assert not len(locks)
-
-    asyncio.run(run())
+    tasks = [asyncio.ensure_future(work(key, name)) for key, name in zip("aaab", "1234", strict=True)]
+    await run_ready()
+    assert order == ["1 begins", "4 begins"]
+    tasks[1].cancel()  # who gives up waiting takes nobody's turn
+    gates["a"].set()
+    await asyncio.gather(tasks[0], tasks[2])
+    assert order == ["1 begins", "4 begins", "1 ends", "3 begins", "3 ends"]
+    assert len(locks) == 1
+    gates["b"].set()
+    await tasks[3]
+    assert not len(locks)
 
 
-def test_a_failure_ends_a_turn() -> None:
+async def test_a_failure_ends_a_turn() -> None:
     """What fails keeps nobody from the next turn, and leaves nothing behind."""
-
-    async def run() -> None:
-        locks: KeyedLock[str] = KeyedLock()
-        with pytest.raises(ValueError, match="mine"):
-            async with locks.hold("a"):
-                raise ValueError("mine")
-        assert not len(locks)
+    locks: KeyedLock[str] = KeyedLock()
+    with pytest.raises(ValueError, match="mine"):
         async with locks.hold("a"):
-            assert len(locks) == 1
-
-    asyncio.run(run())
+            raise ValueError("mine")
+    assert not len(locks)
+    async with locks.hold("a"):
+        assert len(locks) == 1

@@ -30,64 +30,52 @@ class World:
         return [Unavailable(f"refused {call}") if call % 2 else call for call in calls]
 
 
-def test_calls_share_turns() -> None:
+async def test_calls_share_turns() -> None:
     """A group has at most so many calls, in their order; a refused call fails no other."""
-
-    async def main() -> None:
-        world = World()
-        calls = [asyncio.ensure_future(world.turns.add(number)) for number in range(5)]
-        await run_ready()
-        assert world.groups == [[0, 1, 2]]
-        world.gate.set()
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        assert world.groups == [[0, 1, 2], [3, 4]]
-        assert [str(one) if isinstance(one, Exception) else one for one in answers] == [
-            0,
-            "refused 1",
-            2,
-            "refused 3",
-            4,
-        ]
-        assert await world.turns.add(6) == 6
-
-    asyncio.run(main())
+    world = World()
+    calls = [asyncio.ensure_future(world.turns.add(number)) for number in range(5)]
+    await run_ready()
+    assert world.groups == [[0, 1, 2]]
+    world.gate.set()
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert world.groups == [[0, 1, 2], [3, 4]]
+    assert [str(one) if isinstance(one, Exception) else one for one in answers] == [
+        0,
+        "refused 1",
+        2,
+        "refused 3",
+        4,
+    ]
+    assert await world.turns.add(6) == 6
 
 
-def test_cancelled_callers() -> None:
+async def test_cancelled_callers() -> None:
     """A call is not performed if its caller is cancelled before; a result that no caller gets is reported."""
-
-    async def main() -> None:
-        world = World()
-        calls = [asyncio.ensure_future(world.turns.add(number)) for number in (0, 2, 4, 6)]
-        await run_ready()
-        calls[1].cancel()
-        calls[3].cancel()
-        world.gate.set()
-        await run_ready()
-        assert world.groups == [[0, 2, 4]]
-        assert (world.unwanted, await calls[0], await calls[2]) == ([2], 0, 4)
-        late = asyncio.ensure_future(world.turns.add(10))
-        for _ in range(10):
-            if world.groups[-1] == [10]:
-                break
-            await asyncio.sleep(0)
-        late.cancel()  # after its answer, and before it continues
-        await asyncio.gather(late, return_exceptions=True)
-        assert world.unwanted == [2, 10]
-
-    asyncio.run(main())
+    world = World()
+    calls = [asyncio.ensure_future(world.turns.add(number)) for number in (0, 2, 4, 6)]
+    await run_ready()
+    calls[1].cancel()
+    calls[3].cancel()
+    world.gate.set()
+    await run_ready()
+    assert world.groups == [[0, 2, 4]]
+    assert (world.unwanted, await calls[0], await calls[2]) == ([2], 0, 4)
+    late = asyncio.ensure_future(world.turns.add(10))
+    for _ in range(10):
+        if world.groups[-1] == [10]:
+            break
+        await asyncio.sleep(0)
+    late.cancel()  # after its answer, and before it continues
+    await asyncio.gather(late, return_exceptions=True)
+    assert world.unwanted == [2, 10]
 
 
-def test_an_error_for_all() -> None:
+async def test_an_error_for_all() -> None:
     """Each caller of a group that failed gets an error of its own, and the next group is performed."""
-
-    async def main() -> None:
-        world = World()
-        world.gate.set()
-        calls = [asyncio.ensure_future(world.turns.add(number)) for number in (6, 8, 10, 12)]
-        first, second, third, last = await asyncio.gather(*calls, return_exceptions=True)
-        assert all(isinstance(one, Unavailable) for one in (first, second, third))
-        assert len({id(first), id(second), id(third)}) == 3
-        assert last == 12
-
-    asyncio.run(main())
+    world = World()
+    world.gate.set()
+    calls = [asyncio.ensure_future(world.turns.add(number)) for number in (6, 8, 10, 12)]
+    first, second, third, last = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(one, Unavailable) for one in (first, second, third))
+    assert len({id(first), id(second), id(third)}) == 3
+    assert last == 12

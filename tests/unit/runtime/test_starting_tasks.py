@@ -43,21 +43,18 @@ def test_all_tasks_are_started_in_one_way() -> None:
     assert list(starts(bad)) == [1, 2, 3]
 
 
-def test_a_result_a_name_and_a_context_are_passed_on() -> None:
+async def test_a_result_a_name_and_a_context_are_passed_on() -> None:
     """It is an ordinary task; what is awaitable but no coroutine is awaited."""
 
-    async def run() -> None:
-        async def work() -> int:
-            return 7
+    async def work() -> int:
+        return 7
 
-        assert await start_task(work()) == 7
-        assert start_task(work(), name="seven").get_name() == "seven"
-        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        awaiting = start_task(future)
-        future.set_result(8)
-        assert await awaiting == 8
-
-    asyncio.run(run())
+    assert await start_task(work()) == 7
+    assert start_task(work(), name="seven").get_name() == "seven"
+    future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    awaiting = start_task(future)
+    future.set_result(8)
+    assert await awaiting == 8
 
 
 if sys.version_info >= (3, 12):  # earlier versions have no eager tasks

@@ -112,32 +112,28 @@ def test_a_step_inside_another_one_waits_for_nothing_that_came_later() -> None:
     assert asyncio.run(work()) == ["left what was joined", "another one left"]
 
 
-def test_closing_waits_for_what_was_begun_and_then_gives_it_up() -> None:
+async def test_closing_waits_for_what_was_begun_and_then_gives_it_up() -> None:
     """At most for as long as it was told; who waits for what was given up is told so; a step may close by itself."""
+    environment = VirtualEnvironment()
+    steps = Steps(environment)
+    ended: list[str] = []
 
-    async def work() -> None:
-        environment = VirtualEnvironment()
-        steps = Steps(environment)
-        ended: list[str] = []
+    async def slow(until_ms: int) -> None:
+        await environment.sleep_until(environment.now_ms() + until_ms)
+        ended.append(str(until_ms))
 
-        async def slow(until_ms: int) -> None:
-            await environment.sleep_until(environment.now_ms() + until_ms)
-            ended.append(str(until_ms))
-
-        callers = [asyncio.ensure_future(steps.finish(lambda ms=ms: slow(ms))) for ms in (500, 5_000)]
-        await run_ready()
-        closing = asyncio.ensure_future(steps.finish(lambda: steps.close(1_000)))
-        await environment.advance(500)
-        assert ended == ["500"]
-        assert not closing.done()
-        await environment.advance(500)
-        await closing
-        assert ended == ["500"]
-        assert callers[0].exception() is None
-        with pytest.raises(Closed):
-            await callers[1]
-
-    asyncio.run(work())
+    callers = [asyncio.ensure_future(steps.finish(lambda ms=ms: slow(ms))) for ms in (500, 5_000)]
+    await run_ready()
+    closing = asyncio.ensure_future(steps.finish(lambda: steps.close(1_000)))
+    await environment.advance(500)
+    assert ended == ["500"]
+    assert not closing.done()
+    await environment.advance(500)
+    await closing
+    assert ended == ["500"]
+    assert callers[0].exception() is None
+    with pytest.raises(Closed):
+        await callers[1]
 
 
 def test_what_fails_unheard() -> None:

@@ -13,40 +13,32 @@ LIMIT_S = 3_600.0
 
 
 @pytest.mark.parametrize(("held_up_s", "waits_again"), [(0.0, False), (LIMIT_S, True)])
-def test_a_timer_that_fires_late(monkeypatch: pytest.MonkeyPatch, held_up_s: float, waits_again: bool) -> None:
+async def test_a_timer_that_fires_late(monkeypatch: pytest.MonkeyPatch, held_up_s: float, waits_again: bool) -> None:
     """After a timer that fires late the wait begins again, once; one that fires in time ends it."""
-
-    async def run() -> None:
-        loop = asyncio.get_running_loop()
-        now_s = loop.time()
-        monkeypatch.setattr(loop, "time", lambda: now_s)
-        future: asyncio.Future[None] = loop.create_future()
-        waiting = asyncio.ensure_future(is_done_within(future, LIMIT_S))
-        await run_ready()
-        now_s += LIMIT_S + held_up_s
-        await run_ready()
-        assert waiting.done() is not waits_again
-        now_s += LIMIT_S + held_up_s
-        await run_ready()
-        assert waiting.result() is False
-        assert not future.done()
-
-    asyncio.run(run())
+    loop = asyncio.get_running_loop()
+    now_s = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: now_s)
+    future: asyncio.Future[None] = loop.create_future()
+    waiting = asyncio.ensure_future(is_done_within(future, LIMIT_S))
+    await run_ready()
+    now_s += LIMIT_S + held_up_s
+    await run_ready()
+    assert waiting.done() is not waits_again
+    now_s += LIMIT_S + held_up_s
+    await run_ready()
+    assert waiting.result() is False
+    assert not future.done()
 
 
-def test_what_happens_in_the_second_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_happens_in_the_second_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is read after the hold-up counts."""
-
-    async def run() -> None:
-        loop = asyncio.get_running_loop()
-        now_s = loop.time()
-        monkeypatch.setattr(loop, "time", lambda: now_s)
-        future: asyncio.Future[None] = loop.create_future()
-        waiting = asyncio.ensure_future(is_done_within(future, LIMIT_S))
-        await run_ready()
-        now_s += 2 * LIMIT_S
-        await run_ready()
-        future.set_result(None)
-        assert await waiting is True
-
-    asyncio.run(run())
+    loop = asyncio.get_running_loop()
+    now_s = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: now_s)
+    future: asyncio.Future[None] = loop.create_future()
+    waiting = asyncio.ensure_future(is_done_within(future, LIMIT_S))
+    await run_ready()
+    now_s += 2 * LIMIT_S
+    await run_ready()
+    future.set_result(None)
+    assert await waiting is True

@@ -32,15 +32,11 @@ def test_sleepers_wake_in_the_order_of_time() -> None:
     assert woken == [("first", 100), ("again", 250), ("late", 300)]
 
 
-def test_what_has_passed_does_not_wait() -> None:
+async def test_what_has_passed_does_not_wait() -> None:
     """Sleeping until a time that has passed returns without any advance."""
-
-    async def main() -> None:
-        environment = VirtualEnvironment(now_ms=5)
-        await environment.sleep_until(5)
-        await environment.sleep_until(0)
-
-    asyncio.run(main())
+    environment = VirtualEnvironment(now_ms=5)
+    await environment.sleep_until(5)
+    await environment.sleep_until(0)
 
 
 def test_randomness_repeats() -> None:

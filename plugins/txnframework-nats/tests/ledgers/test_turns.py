@@ -59,100 +59,80 @@ async def world(url: str) -> AsyncIterator[World]:
             await connection.close()
 
 
-def test_a_single_writer_says_nothing(url: str) -> None:
+async def test_a_single_writer_says_nothing(url: str) -> None:
     """A writer that was never refused waits for nothing, and needs not read before it writes."""
-
-    async def main() -> None:
-        async with world(url) as made:
-            alone = await made.writer()
-            for _ in range(20):
-                assert not await alone.wait()
-                alone.measure(0.001)
-                await alone.over()
-
-    asyncio.run(main())
+    async with world(url) as made:
+        alone = await made.writer()
+        for _ in range(20):
+            assert not await alone.wait()
+            alone.measure(0.001)
+            await alone.over()
 
 
-def test_turns_in_the_order_of_wishes(url: str) -> None:
+async def test_turns_in_the_order_of_wishes(url: str) -> None:
     """The second writer waits until the first one has stored its records; then it may have to read."""
-
-    async def main() -> None:
-        async with world(url) as made:
-            first, second = await made.writer(), await made.writer()
-            await made.listening(first, second)
-            assert await asyncio.wait_for(first.wait(), BOUND_S)
-            waiting = asyncio.create_task(second.wait())
-            await made.settle()
-            assert not waiting.done()
-            # The first writer goes on with its turn, without reading: the others wait.
-            await first.over()
-            assert not await first.wait()
-            await made.settle()
-            assert not waiting.done()
-            await first.refused(2)
-            assert await asyncio.wait_for(waiting, BOUND_S)
-
-    asyncio.run(main())
+    async with world(url) as made:
+        first, second = await made.writer(), await made.writer()
+        await made.listening(first, second)
+        assert await asyncio.wait_for(first.wait(), BOUND_S)
+        waiting = asyncio.create_task(second.wait())
+        await made.settle()
+        assert not waiting.done()
+        # The first writer goes on with its turn, without reading: the others wait.
+        await first.over()
+        assert not await first.wait()
+        await made.settle()
+        assert not waiting.done()
+        await first.refused(2)
+        assert await asyncio.wait_for(waiting, BOUND_S)
 
 
-def test_a_turn_is_over_after_some_records(url: str) -> None:
+async def test_a_turn_is_over_after_some_records(url: str) -> None:
     """A writer that always has more to write leaves room for the others."""
-
-    async def main() -> None:
-        async with world(url) as made:
-            first, second = await made.writer(), await made.writer()
-            await made.listening(first, second)
-            await asyncio.wait_for(first.wait(), BOUND_S)
-            waiting = asyncio.create_task(second.wait())
-            stored, next_turn = 0, asyncio.create_task(asyncio.sleep(0, False))
-            while next_turn.done() or not stored:
-                assert not await next_turn, "it is still the turn of the first writer"
-                await first.over()
-                stored += 1
-                next_turn = asyncio.create_task(first.wait())
-                await made.settle()
-            assert await asyncio.wait_for(waiting, BOUND_S)
-            assert 1 < stored < 100
-            await second.refused(2)
-            assert await asyncio.wait_for(next_turn, BOUND_S)
-
-    asyncio.run(main())
+    async with world(url) as made:
+        first, second = await made.writer(), await made.writer()
+        await made.listening(first, second)
+        await asyncio.wait_for(first.wait(), BOUND_S)
+        waiting = asyncio.create_task(second.wait())
+        stored, next_turn = 0, asyncio.create_task(asyncio.sleep(0, False))
+        while next_turn.done() or not stored:
+            assert not await next_turn, "it is still the turn of the first writer"
+            await first.over()
+            stored += 1
+            next_turn = asyncio.create_task(first.wait())
+            await made.settle()
+        assert await asyncio.wait_for(waiting, BOUND_S)
+        assert 1 < stored < 100
+        await second.refused(2)
+        assert await asyncio.wait_for(next_turn, BOUND_S)
 
 
-def test_a_dead_writer_loses_its_turn(url: str) -> None:
+async def test_a_dead_writer_loses_its_turn(url: str) -> None:
     """If a writer does not use its turn, the next one waits for a bounded time."""
-
-    async def main() -> None:
-        async with world(url) as made:
-            dead, other = await made.writer(), await made.writer()
-            await made.listening(dead, other)
-            await asyncio.wait_for(dead.wait(), BOUND_S)
-            waiting = asyncio.create_task(other.wait())
-            await made.settle()
-            assert not waiting.done()
-            await made.environment.advance(LONGEST_HOLD_MS)
-            assert await asyncio.wait_for(waiting, BOUND_S)
-
-    asyncio.run(main())
+    async with world(url) as made:
+        dead, other = await made.writer(), await made.writer()
+        await made.listening(dead, other)
+        await asyncio.wait_for(dead.wait(), BOUND_S)
+        waiting = asyncio.create_task(other.wait())
+        await made.settle()
+        assert not waiting.done()
+        await made.environment.advance(LONGEST_HOLD_MS)
+        assert await asyncio.wait_for(waiting, BOUND_S)
 
 
-def test_a_writer_that_was_asked_listens(url: str) -> None:
+async def test_a_writer_that_was_asked_listens(url: str) -> None:
     """A record that asks for turns makes a writer, which was never refused, wait for the one that wrote it."""
-
-    async def main() -> None:
-        async with world(url) as made:
-            busy, refused = await made.writer(), await made.writer()
-            await made.listening(refused)
-            assert not await busy.wait()
-            busy.applied(Asked(b"another", 30))
-            waiting = asyncio.create_task(busy.wait())
-            await made.settle()
-            assert await asyncio.wait_for(refused.wait(), BOUND_S)
-            await made.settle()
-            await made.environment.advance(30)
-            await made.settle()
-            assert not waiting.done()
-            await refused.refused(2)
-            assert await asyncio.wait_for(waiting, BOUND_S)
-
-    asyncio.run(main())
+    async with world(url) as made:
+        busy, refused = await made.writer(), await made.writer()
+        await made.listening(refused)
+        assert not await busy.wait()
+        busy.applied(Asked(b"another", 30))
+        waiting = asyncio.create_task(busy.wait())
+        await made.settle()
+        assert await asyncio.wait_for(refused.wait(), BOUND_S)
+        await made.settle()
+        await made.environment.advance(30)
+        await made.settle()
+        assert not waiting.done()
+        await refused.refused(2)
+        assert await asyncio.wait_for(waiting, BOUND_S)

@@ -121,15 +121,11 @@ async def opened_through_proxy(
 
 
 @pytest.mark.parametrize("before", range(8))
-def test_opening_goes_on_after_a_lost_reply(url: str, before: int) -> None:
+async def test_opening_goes_on_after_a_lost_reply(url: str, before: int) -> None:
     """A new store is opened whichever reply of the servers is lost, and there is one store."""
-
-    async def main() -> None:
-        async with opened_through_proxy(url, lost_reply=before) as (store, proxy), opened(url) as other:
-            assert proxy.lost == 1
-            assert store.identity == other.identity
-
-    asyncio.run(main())
+    async with opened_through_proxy(url, lost_reply=before) as (store, proxy), opened(url) as other:
+        assert proxy.lost == 1
+        assert store.identity == other.identity
 
 
 @pytest.mark.parametrize("losing", ["request", "reply"])
@@ -157,80 +153,68 @@ def test_every_write_is_done_once_whatever_was_lost(url: str, kind: str, losing:
     asyncio.run(main())
 
 
-def test_numbers_after_a_skip_whose_reply_was_lost(url: str) -> None:
+async def test_numbers_after_a_skip_whose_reply_was_lost(url: str) -> None:
     """The skip may be stored: numbers that the same process gives afterwards are above it."""
-
-    async def main() -> None:
-        async with opened_through_proxy(url) as (store, proxy):
-            await store.apply(Step(puts=(PutSequential(A, b"before"),)))
-            far = await store.last_number() + 1_000_000
-            proxy.losing = "reply"
-            with pytest.raises(OutcomeUnknown):
-                await store.skip_numbers(far)
-            assert proxy.lost == 1
-            given = (await store.apply(Step(puts=(PutSequential(A, b"after"),)))).records[0].key
-            assert int(given.path.rpartition("/")[2]) > far
-
-    asyncio.run(main())
+    async with opened_through_proxy(url) as (store, proxy):
+        await store.apply(Step(puts=(PutSequential(A, b"before"),)))
+        far = await store.last_number() + 1_000_000
+        proxy.losing = "reply"
+        with pytest.raises(OutcomeUnknown):
+            await store.skip_numbers(far)
+        assert proxy.lost == 1
+        given = (await store.apply(Step(puts=(PutSequential(A, b"after"),)))).records[0].key
+        assert int(given.path.rpartition("/")[2]) > far
 
 
-def test_what_others_wrote_over_is_unknown(url: str) -> None:
+async def test_what_others_wrote_over_is_unknown(url: str) -> None:
     """If the reply was lost and another process has changed the record since, the outcome cannot be determined."""
+    async with opened(url) as other, opened_through_proxy(url) as (store, proxy):
+        version = await store.put(Put(A, b"old", Expect.ABSENT))
+        send = store.connection.publish
 
-    async def main() -> None:
-        async with opened(url) as other, opened_through_proxy(url) as (store, proxy):
-            version = await store.put(Put(A, b"old", Expect.ABSENT))
-            send = store.connection.publish
+        async def publish_late(message: Message) -> int:
+            """Lose the request; another process writes before it is repeated."""
+            if ".records.r." in message.subject and not proxy.lost:
+                proxy.losing = "request"
+                try:
+                    return await send(message)
+                finally:
+                    await other.put(Put(A, b"other", await other.put(Put(A, b"between", version))))
+            return await send(message)
 
-            async def publish_late(message: Message) -> int:
-                """Lose the request; another process writes before it is repeated."""
-                if ".records.r." in message.subject and not proxy.lost:
-                    proxy.losing = "request"
-                    try:
-                        return await send(message)
-                    finally:
-                        await other.put(Put(A, b"other", await other.put(Put(A, b"between", version))))
-                return await send(message)
-
-            store.connection.publish = publish_late  # type: ignore[method-assign]
-            with pytest.raises(OutcomeUnknown):
-                await store.put(Put(A, b"new", version))
-            record = await store.get(A)
-            assert record is not None
-            assert record.value == b"other"
-
-    asyncio.run(main())
+        store.connection.publish = publish_late  # type: ignore[method-assign]
+        with pytest.raises(OutcomeUnknown):
+            await store.put(Put(A, b"new", version))
+        record = await store.get(A)
+        assert record is not None
+        assert record.value == b"other"
 
 
-def test_a_lost_request_whose_place_was_taken(url: str) -> None:
+async def test_a_lost_request_whose_place_was_taken(url: str) -> None:
     """If the request of a write under ANY was lost, and another write took its place, the write is made after it."""
+    async with opened(url) as other, opened_through_proxy(url) as (store, proxy):
+        send = store.connection.publish
 
-    async def main() -> None:
-        async with opened(url) as other, opened_through_proxy(url) as (store, proxy):
-            send = store.connection.publish
+        async def publish_late(message: Message) -> int:
+            """Lose the request; another process writes before it is repeated."""
+            if ".records.r." in message.subject and not proxy.lost:
+                proxy.losing = "request"
+                try:
+                    return await send(message)
+                finally:
+                    await other.put(Put(A, b"other", Expect.ABSENT))
+            return await send(message)
 
-            async def publish_late(message: Message) -> int:
-                """Lose the request; another process writes before it is repeated."""
-                if ".records.r." in message.subject and not proxy.lost:
-                    proxy.losing = "request"
-                    try:
-                        return await send(message)
-                    finally:
-                        await other.put(Put(A, b"other", Expect.ABSENT))
-                return await send(message)
-
-            store.connection.publish = publish_late  # type: ignore[method-assign]
-            await store.put(Put(A, b"new", Expect.ANY))
-            assert proxy.lost == 1
-            record = await other.get(A)
-            assert record is not None
-            assert record.value == b"new"
-
-    asyncio.run(main())
+        store.connection.publish = publish_late  # type: ignore[method-assign]
+        await store.put(Put(A, b"new", Expect.ANY))
+        assert proxy.lost == 1
+        record = await other.get(A)
+        assert record is not None
+        assert record.value == b"new"
 
 
 @pytest.mark.parametrize("kind", [kind for kind in WRITES if kind != "checked"])
-def test_a_request_that_arrives_late_is_refused(url: str, kind: str) -> None:
+async def test_a_request_that_arrives_late_is_refused(url: str, kind: str) -> None:
     """
     A request that a server applies after the write was repeated, and its records were deleted, changes nothing.
 
@@ -239,51 +223,44 @@ def test_a_request_that_arrives_late_is_refused(url: str, kind: str) -> None:
     write, _ = WRITES[kind]
     sent: list[tuple[Message, ...]] = []
 
-    async def main() -> None:
-        async with opened(url) as store:
-            version = await store.put(Put(A, b"old", Expect.ABSENT))
-            connection = store.connection
-            publish, publish_batch = connection.publish, connection.publish_batch
+    async with opened(url) as store:
+        version = await store.put(Put(A, b"old", Expect.ABSENT))
+        connection = store.connection
+        publish, publish_batch = connection.publish, connection.publish_batch
 
-            async def note(message: Message) -> int:
-                sent.append((message,))
-                return await publish(message)
+        async def note(message: Message) -> int:
+            sent.append((message,))
+            return await publish(message)
 
-            async def note_batch(batch_id: str, messages: tuple[Message, ...]) -> int:
-                sent.append(messages)
-                return await publish_batch(batch_id, messages)
+        async def note_batch(batch_id: str, messages: tuple[Message, ...]) -> int:
+            sent.append(messages)
+            return await publish_batch(batch_id, messages)
 
-            connection.publish = note  # type: ignore[method-assign]
-            connection.publish_batch = note_batch  # type: ignore[method-assign,assignment]
-            await write(store, version)
-            late = [messages for messages in sent if not messages[0].subject.endswith(".numbers")]
-            for record in (await store.scan(ALL, 10)).records:
-                await store.delete(record.key, record.version)
-            for messages in late:
-                with pytest.raises(RequestRefused) as refused:
-                    await (publish(messages[0]) if len(messages) == 1 else publish_batch("late", messages))
-                assert refused.value.is_lost_race
-            assert (await store.scan(ALL, 10)).records == ()
-
-    asyncio.run(main())
+        connection.publish = note  # type: ignore[method-assign]
+        connection.publish_batch = note_batch  # type: ignore[method-assign,assignment]
+        await write(store, version)
+        late = [messages for messages in sent if not messages[0].subject.endswith(".numbers")]
+        for record in (await store.scan(ALL, 10)).records:
+            await store.delete(record.key, record.version)
+        for messages in late:
+            with pytest.raises(RequestRefused) as refused:
+                await (publish(messages[0]) if len(messages) == 1 else publish_batch("late", messages))
+            assert refused.value.is_lost_race
+        assert (await store.scan(ALL, 10)).records == ()
 
 
-def test_a_deletion_that_the_stream_has_dropped(url: str) -> None:
+async def test_a_deletion_that_the_stream_has_dropped(url: str) -> None:
     """A record is created again after the message of its deletion is gone, though this process still remembers it."""
-
-    async def main() -> None:
-        async with opened(url) as store:
-            layout = store._stream.layout
+    async with opened(url) as store:
+        layout = store._stream.layout
+        await store.put(Put(A, b"", Expect.ABSENT))
+        await store.delete(A, Expect.ANY)
+        assert await store.get(A) is None
+        body = {"filter": layout.record(("/a", "p"))}
+        await store.connection.api(f"STREAM.PURGE.{layout.stream}", body)
+        version = await store.put(Put(A, b"again", Expect.ABSENT))
+        with pytest.raises(VersionMismatch):
             await store.put(Put(A, b"", Expect.ABSENT))
-            await store.delete(A, Expect.ANY)
-            assert await store.get(A) is None
-            body = {"filter": layout.record(("/a", "p"))}
-            await store.connection.api(f"STREAM.PURGE.{layout.stream}", body)
-            version = await store.put(Put(A, b"again", Expect.ABSENT))
-            with pytest.raises(VersionMismatch):
-                await store.put(Put(A, b"", Expect.ABSENT))
-            found = await store.get(A)
-            assert found is not None
-            assert (found.value, found.version) == (b"again", version)
-
-    asyncio.run(main())
+        found = await store.get(A)
+        assert found is not None
+        assert (found.value, found.version) == (b"again", version)

@@ -52,21 +52,17 @@ def refused(url: str, kind: type[TxnFrameworkError], **options: Any) -> str:
     return str(caught.value)
 
 
-def test_identity_is_kept(url: str) -> None:
+async def test_identity_is_kept(url: str) -> None:
     """Stores below one prefix have one identity, which a restore replaces; another prefix has another one."""
-
-    async def main() -> None:
-        one, two = await asyncio.gather(open_store(url), open_store(url))
-        elsewhere = await open_store(f"{url}-2")
-        assert one.identity == two.identity != elsewhere.identity
-        await one.take_identity("restored")
-        assert one.identity == "restored"
-        again = await open_store(url)
-        assert again.identity == "restored"
-        for store in (one, two, elsewhere, again):
-            await store.close()
-
-    asyncio.run(main())
+    one, two = await asyncio.gather(open_store(url), open_store(url))
+    elsewhere = await open_store(f"{url}-2")
+    assert one.identity == two.identity != elsewhere.identity
+    await one.take_identity("restored")
+    assert one.identity == "restored"
+    again = await open_store(url)
+    assert again.identity == "restored"
+    for store in (one, two, elsewhere, again):
+        await store.close()
 
 
 @pytest.mark.parametrize(
@@ -156,33 +152,25 @@ def test_durable_only_if_it_is(url: str, caplog: pytest.LogCaptureFixture) -> No
         assert asyncio.run(_open_and_close(url, sync_always=True))
 
 
-def test_a_stream_that_was_made_again_is_noticed(url: str) -> None:
+async def test_a_stream_that_was_made_again_is_noticed(url: str) -> None:
     """A store whose stream was deleted, also if another one took its place, does not mix the two."""
-
-    async def main() -> None:
-        store = await open_store(url)
-        await store.put(Put(Key("/a"), b"", Expect.ABSENT))
-        await store.connection.api(f"STREAM.DELETE.{store._stream.layout.stream}")
-        other = await open_store(url)
-        with pytest.raises(Closed, match="deleted and made again"):
-            await store.get(Key("/a"))
-        assert await other.get(Key("/a")) is None
-        await other.close()
-        await store.close()
-
-    asyncio.run(main())
+    store = await open_store(url)
+    await store.put(Put(Key("/a"), b"", Expect.ABSENT))
+    await store.connection.api(f"STREAM.DELETE.{store._stream.layout.stream}")
+    other = await open_store(url)
+    with pytest.raises(Closed, match="deleted and made again"):
+        await store.get(Key("/a"))
+    assert await other.get(Key("/a")) is None
+    await other.close()
+    await store.close()
 
 
-def test_too_large(url: str) -> None:
+async def test_too_large(url: str) -> None:
     """A record that the servers would not accept, and a step of too many parts, are refused before they are sent."""
-
-    async def main() -> None:
-        store = await open_store(url)
-        with pytest.raises(InvalidInput, match="max_payload"):
-            await store.put(Put(Key("/a"), bytes(1 << 20), Expect.ABSENT))
-        await store.put(Put(Key("/a"), bytes((1 << 20) - 5_000), Expect.ABSENT))
-        with pytest.raises(InvalidInput, match="at most 1000 parts"):
-            await store.apply(Step(deletes=tuple(Delete(Key(f"/{n}", "p"), 1) for n in range(1_001))))
-        await store.close()
-
-    asyncio.run(main())
+    store = await open_store(url)
+    with pytest.raises(InvalidInput, match="max_payload"):
+        await store.put(Put(Key("/a"), bytes(1 << 20), Expect.ABSENT))
+    await store.put(Put(Key("/a"), bytes((1 << 20) - 5_000), Expect.ABSENT))
+    with pytest.raises(InvalidInput, match="at most 1000 parts"):
+        await store.apply(Step(deletes=tuple(Delete(Key(f"/{n}", "p"), 1) for n in range(1_001))))
+    await store.close()

@@ -71,75 +71,69 @@ def test_a_blocking_client(tmp_path: Path) -> None:
         engine.dispose()
 
 
-def test_an_error_in_the_block(tmp_path: Path) -> None:
+async def test_an_error_in_the_block(tmp_path: Path) -> None:
     """The rows are rolled back, the order comes again, and the send after the row was refused without a wait."""
     pytest.importorskip("aiosqlite")
     config = config_of(tmp_path)
     # What waits for the lock of the application's transaction, waits longer than the test may take.
     patient = {store: {**section, "options": {"lock_timeout_ms": 3_600_000}} for store, section in config.items()}
 
-    async def test() -> None:
-        async with asyncio.timeout(PATIENCE_S), txnframework.open(patient) as client:
-            await client.create_topic("orders")
-            await client.create_topic("invoices")
-            engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'txn.db'}")
-            async with engine.begin() as connection:
-                await connection.run_sync(Base.metadata.create_all)
-            async with (
-                await client.producer("orders") as orders,
-                await client.producer("invoices") as invoices,
-                await client.consumer("orders", "billing", start="earliest") as todo,
-                AsyncSession(engine) as session,
-            ):
-                await orders.send(b"1")
-                order = await todo.receive(timeout_ms=60_000)
+    async with asyncio.timeout(PATIENCE_S), txnframework.open(patient) as client:
+        await client.create_topic("orders")
+        await client.create_topic("invoices")
+        engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'txn.db'}")
+        async with engine.begin() as connection:
+            await connection.run_sync(Base.metadata.create_all)
+        async with (
+            await client.producer("orders") as orders,
+            await client.producer("invoices") as invoices,
+            await client.consumer("orders", "billing", start="earliest") as todo,
+            AsyncSession(engine) as session,
+        ):
+            await orders.send(b"1")
+            order = await todo.receive(timeout_ms=60_000)
 
-                async def send_too_late() -> None:
-                    async with client.transaction(commit_with=session) as txn:
-                        await todo.ack(order, txn=txn)
-                        await session.execute(text("INSERT INTO billed (what) VALUES ('1')"))
-                        await invoices.send(b"1", txn=txn)
-
-                with pytest.raises(InvalidInput, match="before the first own row"):
-                    await send_too_late()
-                again = await todo.receive(timeout_ms=60_000)
-                assert (again.id, again.redelivery_count) == (order.id, 1)
+            async def send_too_late() -> None:
                 async with client.transaction(commit_with=session) as txn:
-                    session.add(Billed(what="1"))
+                    await todo.ack(order, txn=txn)
+                    await session.execute(text("INSERT INTO billed (what) VALUES ('1')"))
                     await invoices.send(b"1", txn=txn)
-                    await todo.ack(again, txn=txn)
-                assert len((await session.execute(text("SELECT * FROM billed"))).all()) == 1
-            await engine.dispose()
 
-    asyncio.run(test())
+            with pytest.raises(InvalidInput, match="before the first own row"):
+                await send_too_late()
+            again = await todo.receive(timeout_ms=60_000)
+            assert (again.id, again.redelivery_count) == (order.id, 1)
+            async with client.transaction(commit_with=session) as txn:
+                session.add(Billed(what="1"))
+                await invoices.send(b"1", txn=txn)
+                await todo.ack(again, txn=txn)
+            assert len((await session.execute(text("SELECT * FROM billed"))).all()) == 1
+        await engine.dispose()
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_rest_of_a_batch_comes_again(tmp_path: Path, seed: int) -> None:
+async def test_the_rest_of_a_batch_comes_again(tmp_path: Path, seed: int) -> None:
     """Transactions with own rows acknowledge some messages of a batch; the next consumer gets exactly the others."""
     chance = random.Random(seed)
 
-    async def test() -> None:
-        async with asyncio.timeout(PATIENCE_S), txnframework.open(config_of(tmp_path)) as client:
-            await client.create_topic("orders")
-            engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'txn.db'}")
-            async with engine.begin() as connection:
-                await connection.run_sync(Base.metadata.create_all)
-            async with client.producer("orders") as orders:
-                await orders.send_many([b"%d" % number for number in range(8)])
-            async with client.consumer("orders", "billing", type="shared", start="earliest") as todo:
-                received = [await todo.receive(timeout_ms=60_000) for _ in range(8)]
-                assert len({(one.id.segment, one.id.position.entry) for one in received}) == 1
-                chance.shuffle(received)
-                for first in (0, 2, 3):
-                    async with AsyncSession(engine) as session, client.transaction(commit_with=session) as txn:
-                        await todo.ack(*received[first : first + (1 if first == 2 else 2)], txn=txn)
-                        session.add(Billed(what=str(first)))
-            async with client.consumer("orders", "billing", type="shared") as todo:
-                again = {(await todo.receive(timeout_ms=60_000)).value for _ in range(3)}
-                assert again == {one.value for one in received[5:]}
-                with pytest.raises(ReceiveTimeout):
-                    await todo.receive(timeout_ms=0)
-            await engine.dispose()
-
-    asyncio.run(test())
+    async with asyncio.timeout(PATIENCE_S), txnframework.open(config_of(tmp_path)) as client:
+        await client.create_topic("orders")
+        engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'txn.db'}")
+        async with engine.begin() as connection:
+            await connection.run_sync(Base.metadata.create_all)
+        async with client.producer("orders") as orders:
+            await orders.send_many([b"%d" % number for number in range(8)])
+        async with client.consumer("orders", "billing", type="shared", start="earliest") as todo:
+            received = [await todo.receive(timeout_ms=60_000) for _ in range(8)]
+            assert len({(one.id.segment, one.id.position.entry) for one in received}) == 1
+            chance.shuffle(received)
+            for first in (0, 2, 3):
+                async with AsyncSession(engine) as session, client.transaction(commit_with=session) as txn:
+                    await todo.ack(*received[first : first + (1 if first == 2 else 2)], txn=txn)
+                    session.add(Billed(what=str(first)))
+        async with client.consumer("orders", "billing", type="shared") as todo:
+            again = {(await todo.receive(timeout_ms=60_000)).value for _ in range(3)}
+            assert again == {one.value for one in received[5:]}
+            with pytest.raises(ReceiveTimeout):
+                await todo.receive(timeout_ms=0)
+        await engine.dispose()

@@ -60,41 +60,33 @@ async def content(url: str, identity: str) -> dict[str, str]:
         await connection.close()
 
 
-def test_nothing_is_left() -> None:
+async def test_nothing_is_left() -> None:
     """Rows and counters are reset; identity and channel are new."""
-
-    async def test() -> None:
-        with fresh_database() as url:
-            new = await content(url, await opened(url))
-        url = take_database()
-        before = await used(url)
-        assert await content(url, before) != new
-        give_back(url)
-        with clean_database() as url:
-            assert databases._left == []
-            after = await opened(url)
-            assert after != before
-            assert await content(url, after) == new
-
-    asyncio.run(test())
+    with fresh_database() as url:
+        new = await content(url, await opened(url))
+    url = take_database()
+    before = await used(url)
+    assert await content(url, before) != new
+    give_back(url)
+    with clean_database() as url:
+        assert databases._left == []
+        after = await opened(url)
+        assert after != before
+        assert await content(url, after) == new
 
 
-def test_whoever_was_left_behind_finds_none() -> None:
+async def test_whoever_was_left_behind_finds_none() -> None:
     """
     Connected clients are disconnected and cannot reconnect, so that a forgotten client does not disturb the next test.
     """
-
-    async def test() -> None:
-        url = take_database()
-        await opened(url)
-        forgotten = await asyncpg.connect(url)
-        give_back(url)
-        with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
-            await forgotten.execute("SELECT 1")
-        with pytest.raises(asyncpg.InvalidCatalogNameError):
-            await asyncpg.connect(url)
-
-    asyncio.run(test())
+    url = take_database()
+    await opened(url)
+    forgotten = await asyncpg.connect(url)
+    give_back(url)
+    with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
+        await forgotten.execute("SELECT 1")
+    with pytest.raises(asyncpg.InvalidCatalogNameError):
+        await asyncpg.connect(url)
 
 
 @pytest.mark.parametrize("is_opened", [True, False])

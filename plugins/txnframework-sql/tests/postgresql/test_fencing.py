@@ -35,27 +35,23 @@ async def take(store: IMetadataStore) -> ILease:
 
 
 @pytest.mark.parametrize("end", [PostgresServer.stop, PostgresServer.kill])
-def test_numbers_grow(stores: Stores, end: Callable[[PostgresServer], None]) -> None:
+async def test_numbers_grow(stores: Stores, end: Callable[[PostgresServer], None]) -> None:
     """Each acquisition has a higher number than all before: after release, end, expiry and a restart of the server."""
-
-    async def test() -> None:
-        numbers: list[int] = []
-        for _ in range(2):
-            async with stores.metadata(session_ttl_ms=TTL_MS) as store:
-                lease = await take(store)
-                numbers.append(lease.fencing)
-                await lease.release()
-                # This one ends with its session.
-                numbers.append((await take(store)).fencing)
-            async with stores.metadata(session_ttl_ms=TTL_MS) as store:
-                numbers.append((await take(store)).fencing)
-                assert isinstance(store, SqlMetadataStore)
-                await asyncio.to_thread(end, stores.server)
-                # And this one expires: nobody is left to end it.
-                await store.abandon()
-            await asyncio.to_thread(stores.server.start)
-        async with stores.metadata() as store:
+    numbers: list[int] = []
+    for _ in range(2):
+        async with stores.metadata(session_ttl_ms=TTL_MS) as store:
+            lease = await take(store)
+            numbers.append(lease.fencing)
+            await lease.release()
+            # This one ends with its session.
             numbers.append((await take(store)).fencing)
-        assert numbers == sorted(set(numbers))
-
-    stores.run(test)
+        async with stores.metadata(session_ttl_ms=TTL_MS) as store:
+            numbers.append((await take(store)).fencing)
+            assert isinstance(store, SqlMetadataStore)
+            await asyncio.to_thread(end, stores.server)
+            # And this one expires: nobody is left to end it.
+            await store.abandon()
+        await asyncio.to_thread(stores.server.start)
+    async with stores.metadata() as store:
+        numbers.append((await take(store)).fencing)
+    assert numbers == sorted(set(numbers))

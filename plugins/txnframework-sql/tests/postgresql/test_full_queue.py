@@ -25,30 +25,26 @@ def url() -> Iterator[str]:
         yield server.create_database("stores")
 
 
-def test_writes_go_on_while_it_is_full(url: str) -> None:
+async def test_writes_go_on_while_it_is_full(url: str) -> None:
     """With a full queue a write succeeds, and others are notified once there is room."""
-
-    async def test() -> None:
-        store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
-        listener = await asyncpg.connect(url)
-        writer = await asyncpg.connect(url)
-        async with asyncio.timeout(60):
-            await listener.execute(f"LISTEN {store.database.pool.channel}")
-            async with listener.transaction():
-                await listener.execute("SELECT 1")
-                with suppress(asyncpg.ProgramLimitExceededError):
-                    while True:
-                        await writer.execute(FILL)
-                await store.put(Put(KEY, b"one", Expect.ABSENT))
-                assert await store.get(KEY) is not None
-            heard = asyncio.Event()
-            await listener.add_listener(store.database.pool.channel, lambda *_: heard.set())
-            # It takes what waits for it before it answers; to look for room makes it.
-            while not heard.is_set():
-                await listener.execute("SELECT 1")
-                await writer.fetchval("SELECT pg_notification_queue_usage()")
-        await writer.close()
-        await listener.close()
-        await store.close()
-
-    asyncio.run(test())
+    store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
+    listener = await asyncpg.connect(url)
+    writer = await asyncpg.connect(url)
+    async with asyncio.timeout(60):
+        await listener.execute(f"LISTEN {store.database.pool.channel}")
+        async with listener.transaction():
+            await listener.execute("SELECT 1")
+            with suppress(asyncpg.ProgramLimitExceededError):
+                while True:
+                    await writer.execute(FILL)
+            await store.put(Put(KEY, b"one", Expect.ABSENT))
+            assert await store.get(KEY) is not None
+        heard = asyncio.Event()
+        await listener.add_listener(store.database.pool.channel, lambda *_: heard.set())
+        # It takes what waits for it before it answers; to look for room makes it.
+        while not heard.is_set():
+            await listener.execute("SELECT 1")
+            await writer.fetchval("SELECT pg_notification_queue_usage()")
+    await writer.close()
+    await listener.close()
+    await store.close()

@@ -107,40 +107,37 @@ def test_less_for_applications(stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("is_begun", [False, True])
-def test_a_login_that_only_commits(stores: Stores, is_begun: bool) -> None:
+async def test_a_login_that_only_commits(stores: Stores, is_begun: bool) -> None:
     """With the printed rights its rows and messages are one step; without any of them, nothing takes effect."""
     name = f"clerk {secrets.token_hex(4)}"
 
-    async def test() -> None:
-        async with shop(stores.url, "orders") as opened:
-            with login(stores, name) as url:
-                stores.server.run(f'CREATE SCHEMA own AUTHORIZATION "{name}"', stores.database)
-                stores.server.run("CREATE TABLE own.mine (text text)", stores.database)
-                stores.server.run(f'ALTER TABLE own.mine OWNER TO "{name}"', stores.database)
-                order = await opened.order()
-                connection = await asyncpg.connect(url)
-                granted = await asyncio.to_thread(printed, name, "--url", stores.url, "--commits-only")
-                for missing in granted:
-                    for statement in granted:
-                        stores.server.run(statement, stores.database)
-                    revoked = missing.replace("GRANT", "REVOKE").replace(" TO ", " FROM ")
-                    stores.server.run(revoked, stores.database)
-                    if is_begun:
-                        await connection.execute("BEGIN; INSERT INTO own.mine VALUES ('row')")
-                    with pytest.raises(InvalidInput, match="'txnframework sql grants LOGIN --commits-only'"):
-                        await opened.bill(order, connection)
-                    assert await opened.counts() == (0, 1), missing
-                    if connection.is_in_transaction():
-                        await connection.execute("ROLLBACK")
-                stores.server.run(missing, stores.database)
+    async with shop(stores.url, "orders") as opened:
+        with login(stores, name) as url:
+            stores.server.run(f'CREATE SCHEMA own AUTHORIZATION "{name}"', stores.database)
+            stores.server.run("CREATE TABLE own.mine (text text)", stores.database)
+            stores.server.run(f'ALTER TABLE own.mine OWNER TO "{name}"', stores.database)
+            order = await opened.order()
+            connection = await asyncpg.connect(url)
+            granted = await asyncio.to_thread(printed, name, "--url", stores.url, "--commits-only")
+            for missing in granted:
+                for statement in granted:
+                    stores.server.run(statement, stores.database)
+                revoked = missing.replace("GRANT", "REVOKE").replace(" TO ", " FROM ")
+                stores.server.run(revoked, stores.database)
                 if is_begun:
                     await connection.execute("BEGIN; INSERT INTO own.mine VALUES ('row')")
-                await opened.bill(order, connection)
-                assert await opened.counts() == (1, 0)
-                assert await asked(stores.url, "SELECT count(*) FROM own.mine") == is_begun
-                await connection.close()
-
-    stores.run(test)
+                with pytest.raises(InvalidInput, match="'txnframework sql grants LOGIN --commits-only'"):
+                    await opened.bill(order, connection)
+                assert await opened.counts() == (0, 1), missing
+                if connection.is_in_transaction():
+                    await connection.execute("ROLLBACK")
+            stores.server.run(missing, stores.database)
+            if is_begun:
+                await connection.execute("BEGIN; INSERT INTO own.mine VALUES ('row')")
+            await opened.bill(order, connection)
+            assert await opened.counts() == (1, 0)
+            assert await asked(stores.url, "SELECT count(*) FROM own.mine") == is_begun
+            await connection.close()
 
 
 def test_what_cannot_be_granted(stores: Stores) -> None:

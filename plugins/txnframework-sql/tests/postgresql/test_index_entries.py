@@ -58,40 +58,32 @@ def steps(store: IMetadataStore, name: str) -> list[Awaitable[Any]]:
 
 
 @pytest.mark.parametrize("removing", [False, True])
-def test_racing(stores: Stores, removing: bool) -> None:
+async def test_racing(stores: Stores, removing: bool) -> None:
     """The last writer's index entries remain, and no others, for single writes and batches of several clients."""
-
-    async def test() -> None:
-        async with stores.metadata() as one, stores.metadata() as other:
-            for round_ in range(ROUNDS):
-                racing = [step for store in (one, other) for step in steps(store, f"{round_} {store is one}")]
-                if removing:
-                    racing += [store.delete(KEY, Expect.ANY) for store in (other, one)]
-                outcomes = await asyncio.gather(*racing, return_exceptions=True)
-                failed = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-                assert all(isinstance(error, VersionMismatch) for error in failed)
-                assert len(failed) <= 2
-                await require_in_step(stores)
-
-    stores.run(test)
+    async with stores.metadata() as one, stores.metadata() as other:
+        for round_ in range(ROUNDS):
+            racing = [step for store in (one, other) for step in steps(store, f"{round_} {store is one}")]
+            if removing:
+                racing += [store.delete(KEY, Expect.ANY) for store in (other, one)]
+            outcomes = await asyncio.gather(*racing, return_exceptions=True)
+            failed = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+            assert all(isinstance(error, VersionMismatch) for error in failed)
+            assert len(failed) <= 2
+            await require_in_step(stores)
 
 
-def test_replaced_and_removed(stores: Stores) -> None:
+async def test_replaced_and_removed(stores: Stores) -> None:
     """
     The tables have the index entries that a record gets and keeps, and not those it loses, for single writes and
     batches.
     """
-
-    async def test() -> None:
-        async with stores.metadata() as store:
-            for put in (store.put, lambda put: store.apply(Step((), (put,)))):
-                for indexes, count in ((entry("1"), 2), (entry("2"), 2), (entry("2")[:1], 1), ((), 0), (entry("3"), 2)):
-                    await put(Put(KEY, b"", Expect.ANY, indexes))
-                    assert await require_in_step(stores) == count
-                await store.delete(KEY, Expect.ANY)
-                assert await require_in_step(stores) == 0
-            await store.put(Put(KEY, b"", Expect.ANY, entry("4")))
-            await store.apply(Step((Check(OTHER, Expect.ABSENT),), (), (Delete(KEY, Expect.ANY),)))
+    async with stores.metadata() as store:
+        for put in (store.put, lambda put: store.apply(Step((), (put,)))):
+            for indexes, count in ((entry("1"), 2), (entry("2"), 2), (entry("2")[:1], 1), ((), 0), (entry("3"), 2)):
+                await put(Put(KEY, b"", Expect.ANY, indexes))
+                assert await require_in_step(stores) == count
+            await store.delete(KEY, Expect.ANY)
             assert await require_in_step(stores) == 0
-
-    stores.run(test)
+        await store.put(Put(KEY, b"", Expect.ANY, entry("4")))
+        await store.apply(Step((Check(OTHER, Expect.ABSENT),), (), (Delete(KEY, Expect.ANY),)))
+        assert await require_in_step(stores) == 0

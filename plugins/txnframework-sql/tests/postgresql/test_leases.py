@@ -72,18 +72,14 @@ async def perform(connections: Pool, connection: Connection, other: IMetadataSto
         return granted.fencing, 0
 
 
-def test_fencing_grows_over_a_pause(stores: Stores) -> None:
+async def test_fencing_grows_over_a_pause(stores: Stores) -> None:
     """A session that pauses between its number and the lease never gets it after a holder with a higher number."""
-
-    async def test() -> None:
-        connections = Pool(locate(stores.url), SystemEnvironment(), MetadataOptions())
-        async with stores.metadata() as other:
-            async with connections.lend() as connection:
-                later, earlier = await perform(connections, connection, other)
-            assert later > earlier
-        await connections.close()
-
-    stores.run(test)
+    connections = Pool(locate(stores.url), SystemEnvironment(), MetadataOptions())
+    async with stores.metadata() as other:
+        async with connections.lend() as connection:
+            later, earlier = await perform(connections, connection, other)
+        assert later > earlier
+    await connections.close()
 
 
 async def renewed(raw: asyncpg.Connection[asyncpg.Record], times: int) -> None:
@@ -93,33 +89,29 @@ async def renewed(raw: asyncpg.Connection[asyncpg.Record], times: int) -> None:
         expiries.add(await raw.fetchval("SELECT max(expires_ms) FROM sessions"))
 
 
-def test_kept_while_every_append_waits(stores: Stores) -> None:
+async def test_kept_while_every_append_waits(stores: Stores) -> None:
     """Appends that wait for the locks of more ledgers than there are connections do not block heartbeats."""
-
-    async def test() -> None:
-        environment, shared = SystemEnvironment(), {"session_ttl_ms": 6_000, "connections_max": 4}
-        patient = {"connections_max": 4, "lock_timeout_ms": HOUR_MS, "statement_timeout_ms": HOUR_MS}
-        metadata = await open_metadata_store(stores.url, environment, MetadataOptions(**shared))  # type: ignore[arg-type]
-        store = await open_ledger_store(stores.url, environment, LedgerOptions(**patient), None)
-        ledgers = [await store.create(f"ledger-{number}") for number in range(5)]
-        lease = await metadata.acquire_lease("name", "one")
-        raw, other = await asyncpg.connect(stores.url), await asyncpg.connect(stores.url)
-        async with raw.transaction():
-            await raw.execute("SELECT FROM managed_ledgers FOR UPDATE")
-            appends = [asyncio.create_task(ledger.append((Append(b"a"),), None)) for ledger in ledgers]
-            lost = asyncio.create_task(lease.lost())
-            held = asyncio.create_task(renewed(other, 2))
-            await asyncio.wait((lost, held), return_when=asyncio.FIRST_COMPLETED)
-            assert not lost.done()
-            assert not any(append.done() for append in appends)
-        await asyncio.gather(*appends)
-        lost.cancel()
-        await other.close()
-        await raw.close()
-        await store.close()
-        await metadata.close()
-
-    stores.run(test)
+    environment, shared = SystemEnvironment(), {"session_ttl_ms": 6_000, "connections_max": 4}
+    patient = {"connections_max": 4, "lock_timeout_ms": HOUR_MS, "statement_timeout_ms": HOUR_MS}
+    metadata = await open_metadata_store(stores.url, environment, MetadataOptions(**shared))  # type: ignore[arg-type]
+    store = await open_ledger_store(stores.url, environment, LedgerOptions(**patient), None)
+    ledgers = [await store.create(f"ledger-{number}") for number in range(5)]
+    lease = await metadata.acquire_lease("name", "one")
+    raw, other = await asyncpg.connect(stores.url), await asyncpg.connect(stores.url)
+    async with raw.transaction():
+        await raw.execute("SELECT FROM managed_ledgers FOR UPDATE")
+        appends = [asyncio.create_task(ledger.append((Append(b"a"),), None)) for ledger in ledgers]
+        lost = asyncio.create_task(lease.lost())
+        held = asyncio.create_task(renewed(other, 2))
+        await asyncio.wait((lost, held), return_when=asyncio.FIRST_COMPLETED)
+        assert not lost.done()
+        assert not any(append.done() for append in appends)
+    await asyncio.gather(*appends)
+    lost.cancel()
+    await other.close()
+    await raw.close()
+    await store.close()
+    await metadata.close()
 
 
 async def fill_the_pool(store: IMetadataStore, _: asyncpg.Connection[asyncpg.Record]) -> list[asyncio.Task[object]]:
@@ -143,31 +135,27 @@ async def leave_an_expired_session(
 
 
 @pytest.mark.parametrize("begin", [fill_the_pool, acquire_another, leave_an_expired_session])
-def test_kept_while_records_are_locked(stores: Stores, begin: Begin) -> None:
+async def test_kept_while_records_are_locked(stores: Stores, begin: Begin) -> None:
     """Heartbeats wait neither for a free connection, nor for tables and rows that other steps wait for or hold."""
-
-    async def test() -> None:
-        raw, other = await asyncpg.connect(stores.url), await asyncpg.connect(stores.url)
-        async with stores.metadata(
-            session_ttl_ms=3_000, connections_max=2, lock_timeout_ms=HOUR_MS, statement_timeout_ms=HOUR_MS
-        ) as store:
-            lease = await store.acquire_lease("name", "one")
-            async with raw.transaction():
-                await raw.execute("LOCK TABLE records, entries IN ACCESS EXCLUSIVE MODE")
-                working = await begin(store, other)
-                while not await other.fetchval(WAITING):
-                    pass
-                lost, held = asyncio.create_task(lease.lost()), asyncio.create_task(renewed(other, 3))
-                await asyncio.wait((lost, held), return_when=asyncio.FIRST_COMPLETED)
-                assert not lost.done()
-                assert not any(work.done() for work in working)
-            await asyncio.gather(*working)
+    raw, other = await asyncpg.connect(stores.url), await asyncpg.connect(stores.url)
+    async with stores.metadata(
+        session_ttl_ms=3_000, connections_max=2, lock_timeout_ms=HOUR_MS, statement_timeout_ms=HOUR_MS
+    ) as store:
+        lease = await store.acquire_lease("name", "one")
+        async with raw.transaction():
+            await raw.execute("LOCK TABLE records, entries IN ACCESS EXCLUSIVE MODE")
+            working = await begin(store, other)
+            while not await other.fetchval(WAITING):
+                pass
+            lost, held = asyncio.create_task(lease.lost()), asyncio.create_task(renewed(other, 3))
+            await asyncio.wait((lost, held), return_when=asyncio.FIRST_COMPLETED)
             assert not lost.done()
-            lost.cancel()
-        await other.close()
-        await raw.close()
-
-    stores.run(test)
+            assert not any(work.done() for work in working)
+        await asyncio.gather(*working)
+        assert not lost.done()
+        lost.cancel()
+    await other.close()
+    await raw.close()
 
 
 class HeartbeatTap(Tap):
@@ -185,20 +173,16 @@ class HeartbeatTap(Tap):
         return b"" if self in self._seen[:1] else data
 
 
-def test_a_heartbeat_connection_that_hangs(stores: Stores) -> None:
+async def test_a_heartbeat_connection_that_hangs(stores: Stores) -> None:
     """Heartbeats go on over another connection within the time of a session, whatever a statement may take."""
-
-    async def test() -> None:
-        seen: list[HeartbeatTap] = []
-        beats = asyncio.Event()
-        async with Proxy(("127.0.0.1", stores.server.port), lambda: HeartbeatTap(seen, beats)) as proxy:
-            url = stores.server.url_of(stores.database, proxy.address[1])
-            async with stores.metadata(url, session_ttl_ms=1_500, statement_timeout_ms=HOUR_MS) as store:
-                going_on = asyncio.create_task(beats.wait())
-                while not going_on.done():
-                    lease = await store.acquire_lease("name", "one")
-                    lost = asyncio.create_task(lease.lost())
-                    await asyncio.wait((lost, going_on), return_when=asyncio.FIRST_COMPLETED)
-                    lost.cancel()
-
-    stores.run(test)
+    seen: list[HeartbeatTap] = []
+    beats = asyncio.Event()
+    async with Proxy(("127.0.0.1", stores.server.port), lambda: HeartbeatTap(seen, beats)) as proxy:
+        url = stores.server.url_of(stores.database, proxy.address[1])
+        async with stores.metadata(url, session_ttl_ms=1_500, statement_timeout_ms=HOUR_MS) as store:
+            going_on = asyncio.create_task(beats.wait())
+            while not going_on.done():
+                lease = await store.acquire_lease("name", "one")
+                lost = asyncio.create_task(lease.lost())
+                await asyncio.wait((lost, going_on), return_when=asyncio.FIRST_COMPLETED)
+                lost.cancel()

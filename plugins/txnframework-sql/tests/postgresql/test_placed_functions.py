@@ -120,48 +120,40 @@ def test_under_a_name_of_ours(stores: Stores, logins: dict[str, str], function: 
         stores.run(make)
 
 
-def test_nearer_than_those_of_the_server(stores: Stores, logins: dict[str, str]) -> None:
+async def test_nearer_than_those_of_the_server(stores: Stores, logins: dict[str, str]) -> None:
     """No statement of ours calls a function that imitates one of PostgreSQL."""
+    await use(stores, logins["owner"])
+    returns = {"cardinality(bigint[])": "integer", "nextval(text)": "bigint", "lpad(text, bigint, text)": "text"}
+    await ask(
+        logins["stranger"],
+        "CREATE TABLE public.called (who text)",
+        "GRANT INSERT ON public.called TO PUBLIC",
+        *(PLACED.format(signature=one, returns=returns.get(one, "void").replace("void", "text")) for one in NEARER),
+    )
+    await use(stores, logins["owner"])
+    assert await ask(logins["stranger"], "SELECT count(*) FROM public.called") == 0
 
-    async def test() -> None:
-        await use(stores, logins["owner"])
-        returns = {"cardinality(bigint[])": "integer", "nextval(text)": "bigint", "lpad(text, bigint, text)": "text"}
+
+async def test_an_overload_that_comes_later(stores: Stores, logins: dict[str, str]) -> None:
+    """An overload of one of our functions, created after the store was opened, is not called."""
+    url = logins["owner"]
+    async with stores.metadata(url) as store, stores.ledgers(url) as ledgers:
+        ledger = await ledgers.create("one")
         await ask(
             logins["stranger"],
             "CREATE TABLE public.called (who text)",
             "GRANT INSERT ON public.called TO PUBLIC",
-            *(PLACED.format(signature=one, returns=returns.get(one, "void").replace("void", "text")) for one in NEARER),
+            *(
+                PLACED.format(signature=f"{one.name}({', '.join(['text'] * len(one.types))})", returns="text")
+                for one in OURS
+            ),
         )
-        await use(stores, logins["owner"])
+        await reconnect(stores, store)
+        await store.apply(Step(puts=(PutSequential(Key("/b"), b"1"),)))
+        await ledger.append((Append(b"x"),), None)
+        end = (await ledger.tail()).last_confirmed
+        assert len(await ledger.read(EntryRange(Position(-1, -1), end), Limit(9, 99))) == 1
         assert await ask(logins["stranger"], "SELECT count(*) FROM public.called") == 0
-
-    stores.run(test)
-
-
-def test_an_overload_that_comes_later(stores: Stores, logins: dict[str, str]) -> None:
-    """An overload of one of our functions, created after the store was opened, is not called."""
-
-    async def test() -> None:
-        url = logins["owner"]
-        async with stores.metadata(url) as store, stores.ledgers(url) as ledgers:
-            ledger = await ledgers.create("one")
-            await ask(
-                logins["stranger"],
-                "CREATE TABLE public.called (who text)",
-                "GRANT INSERT ON public.called TO PUBLIC",
-                *(
-                    PLACED.format(signature=f"{one.name}({', '.join(['text'] * len(one.types))})", returns="text")
-                    for one in OURS
-                ),
-            )
-            await reconnect(stores, store)
-            await store.apply(Step(puts=(PutSequential(Key("/b"), b"1"),)))
-            await ledger.append((Append(b"x"),), None)
-            end = (await ledger.tail()).last_confirmed
-            assert len(await ledger.read(EntryRange(Position(-1, -1), end), Limit(9, 99))) == 1
-            assert await ask(logins["stranger"], "SELECT count(*) FROM public.called") == 0
-
-    stores.run(test)
 
 
 def test_another_body(stores: Stores, logins: dict[str, str]) -> None:
@@ -185,20 +177,16 @@ def test_another_body(stores: Stores, logins: dict[str, str]) -> None:
     stores.run(make)
 
 
-def test_a_schema_that_comes_later(stores: Stores, logins: dict[str, str]) -> None:
+async def test_a_schema_that_comes_later(stores: Stores, logins: dict[str, str]) -> None:
     """A later schema with the user's name, which PostgreSQL searches first, is not used by the open store."""
-
-    async def test() -> None:
-        async with stores.metadata(logins["owner"]) as store:
-            await store.put(Put(Key("/a"), b"1", Expect.ABSENT))
-            stores.server.run(
-                "CREATE SCHEMA owner; CREATE TABLE owner.records AS TABLE public.records WITH NO DATA;"
-                " GRANT ALL ON SCHEMA owner TO PUBLIC; GRANT ALL ON owner.records TO PUBLIC",
-                stores.database,
-            )
-            await reconnect(stores, store)
-            found = await store.get(Key("/a"))
-            assert found is not None
-            assert found.value == b"1"
-
-    stores.run(test)
+    async with stores.metadata(logins["owner"]) as store:
+        await store.put(Put(Key("/a"), b"1", Expect.ABSENT))
+        stores.server.run(
+            "CREATE SCHEMA owner; CREATE TABLE owner.records AS TABLE public.records WITH NO DATA;"
+            " GRANT ALL ON SCHEMA owner TO PUBLIC; GRANT ALL ON owner.records TO PUBLIC",
+            stores.database,
+        )
+        await reconnect(stores, store)
+        found = await store.get(Key("/a"))
+        assert found is not None
+        assert found.value == b"1"

@@ -47,48 +47,37 @@ def test_kept_sessions(stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("in_turn", [False, True])
-def test_a_session_for_each_transaction(stores: Stores, in_turn: bool) -> None:
+async def test_a_session_for_each_transaction(stores: Stores, in_turn: bool) -> None:
     """A pooler that keeps no sessions is refused; sessions that other programs get next are left as they were."""
-
-    async def test() -> None:
-        async with Pooler(stores.url, "transaction", in_turn=in_turn).listening() as url:
-            for _ in range(3):
-                with pytest.raises(InvalidInput, match="pool_mode = session"):
-                    async with stores.metadata(url):
-                        pass
-            other = await asyncpg.connect(url)
-            async with other.transaction():
-                assert await other.fetchval("SHOW search_path") == '"$user", public'
-                assert await other.fetchval("SHOW enable_seqscan") == "on"
-                # These two and this one.
-                assert await other.fetchval("SELECT count(*) FROM pg_prepared_statements") == 3
-            await other.close()
-        count = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"
-        assert stores.server.run(count, stores.database) == "0"
-
-    stores.run(test)
+    async with Pooler(stores.url, "transaction", in_turn=in_turn).listening() as url:
+        for _ in range(3):
+            with pytest.raises(InvalidInput, match="pool_mode = session"):
+                async with stores.metadata(url):
+                    pass
+        other = await asyncpg.connect(url)
+        async with other.transaction():
+            assert await other.fetchval("SHOW search_path") == '"$user", public'
+            assert await other.fetchval("SHOW enable_seqscan") == "on"
+            # These two and this one.
+            assert await other.fetchval("SELECT count(*) FROM pg_prepared_statements") == 3
+        await other.close()
+    count = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"
+    assert stores.server.run(count, stores.database) == "0"
 
 
-def test_too_few_sessions(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_few_sessions(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pooler that provides only one session is named as the reason."""
     monkeypatch.setattr(_pooler, "_OTHER_S", 0.2)
 
-    async def test() -> None:
-        async with Pooler(stores.url, "session", sessions_max=1).listening() as url:
-            with pytest.raises(Unavailable, match="raise its pool size"):
-                async with stores.metadata(url):
-                    pass
-
-    stores.run(test)
+    async with Pooler(stores.url, "session", sessions_max=1).listening() as url:
+        with pytest.raises(Unavailable, match="raise its pool size"):
+            async with stores.metadata(url):
+                pass
 
 
-def test_a_parameter_that_is_refused(stores: Stores) -> None:
+async def test_a_parameter_that_is_refused(stores: Stores) -> None:
     """Options that are no settings are sent when connecting; a pooler that refuses them is no temporary failure."""
-
-    async def test() -> None:
-        async with Pooler(stores.url, "session").listening() as url:
-            with pytest.raises(InvalidInput, match="unsupported startup parameter: options"):
-                async with stores.metadata(f"{url}?options=endpoint%3Dx"):
-                    pass
-
-    stores.run(test)
+    async with Pooler(stores.url, "session").listening() as url:
+        with pytest.raises(InvalidInput, match="unsupported startup parameter: options"):
+            async with stores.metadata(f"{url}?options=endpoint%3Dx"):
+                pass

@@ -32,43 +32,31 @@ def read_only(stores: Stores) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("read_only")
-def test_what_is_there_can_be_read(stores: Stores) -> None:
+async def test_what_is_there_can_be_read(stores: Stores) -> None:
     """Opening and reading need no write."""
-
-    async def test() -> None:
-        async with stores.metadata() as store, stores.ledgers() as ledgers:
-            record = await store.get(KEY)
-            assert record is not None
-            assert record.value == b"one"
-            assert (await (await ledgers.open("one")).tail()).last_confirmed.entry_id == 0
-
-    stores.run(test)
+    async with stores.metadata() as store, stores.ledgers() as ledgers:
+        record = await store.get(KEY)
+        assert record is not None
+        assert record.value == b"one"
+        assert (await (await ledgers.open("one")).tail()).last_confirmed.entry_id == 0
 
 
 @pytest.mark.usefixtures("read_only")
-def test_writing(stores: Stores) -> None:
+async def test_writing(stores: Stores) -> None:
     """A write raises Unavailable with the reason and the remedy, because it may be possible later."""
-
-    async def test() -> None:
-        async with stores.metadata() as store, stores.ledgers() as ledgers:
-            with pytest.raises(Unavailable, match=r"is read-only.*read_only"):
-                await store.put(Put(KEY, b"two", Expect.ANY))
-            with pytest.raises(Unavailable, match="is read-only"):
-                await (await ledgers.open("one")).append((Append(b"two"),), None)
-
-    stores.run(test)
+    async with stores.metadata() as store, stores.ledgers() as ledgers:
+        with pytest.raises(Unavailable, match=r"is read-only.*read_only"):
+            await store.put(Put(KEY, b"two", Expect.ANY))
+        with pytest.raises(Unavailable, match="is read-only"):
+            await (await ledgers.open("one")).append((Append(b"two"),), None)
 
 
 @pytest.mark.usefixtures("read_only")
-def test_taking_a_lease(stores: Stores) -> None:
+async def test_taking_a_lease(stores: Stores) -> None:
     """The start of a session is refused in the same way, and so is its end."""
-
-    async def test() -> None:
-        with pytest.raises(Unavailable, match="is read-only"):
-            async with stores.metadata() as store:
-                await store.acquire_lease("name", "one")
-
-    stores.run(test)
+    with pytest.raises(Unavailable, match="is read-only"):
+        async with stores.metadata() as store:
+            await store.acquire_lease("name", "one")
 
 
 def test_making_a_store(stores: Stores) -> None:

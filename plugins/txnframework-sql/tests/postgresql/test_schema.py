@@ -75,34 +75,26 @@ def test_several_processes_make_one_database(stores: Stores, start: Start) -> No
     assert len(set(answers)) == 1
 
 
-def test_database_of_another_program_is_refused(stores: Stores) -> None:
+async def test_database_of_another_program_is_refused(stores: Stores) -> None:
     """A database with other tables is refused, for records and for ledgers, and not changed."""
-
-    async def test() -> None:
-        await ask(stores, "CREATE TABLE songs (title text)")
-        for opened in (stores.metadata(), stores.ledgers()):
-            with pytest.raises(InvalidInput, match="another program"):
-                async with opened:
-                    pass
-        assert await ask(stores, TABLES) == ["songs"]
-
-    stores.run(test)
+    await ask(stores, "CREATE TABLE songs (title text)")
+    for opened in (stores.metadata(), stores.ledgers()):
+        with pytest.raises(InvalidInput, match="another program"):
+            async with opened:
+                pass
+    assert await ask(stores, TABLES) == ["songs"]
 
 
-def test_later_schema_is_refused(stores: Stores) -> None:
+async def test_later_schema_is_refused(stores: Stores) -> None:
     """A database of a later release is refused, for records and for ledgers, with its revision."""
-
-    async def test() -> None:
-        await identity(stores)
-        await ask(stores, f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
-        for opened in (stores.metadata(), stores.ledgers()):
-            with pytest.raises(UnknownFormat) as caught:
-                async with opened:
-                    pass
-            assert caught.value.version == "9999"
-        assert await ask(stores, f"SELECT version_num FROM {VERSION_TABLE}") == "9999"
-
-    stores.run(test)
+    await identity(stores)
+    await ask(stores, f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
+    for opened in (stores.metadata(), stores.ledgers()):
+        with pytest.raises(UnknownFormat) as caught:
+            async with opened:
+                pass
+        assert caught.value.version == "9999"
+    assert await ask(stores, f"SELECT version_num FROM {VERSION_TABLE}") == "9999"
 
 
 @pytest.fixture
@@ -174,26 +166,22 @@ def test_upgrade_that_fails_changes_nothing(stores: Stores, later_release: Calla
     stores.run(left)
 
 
-def test_ledgers_in_another_database(stores: Stores, other_stores: Stores) -> None:
+async def test_ledgers_in_another_database(stores: Stores, other_stores: Stores) -> None:
     """Ledgers belong to the records, in another database, for which they were first opened, and to no others."""
-
-    async def test() -> None:
-        own, others = await identity(stores), await identity(other_stores)
-        environment = SystemEnvironment()
-        ledgers = await open_ledger_store(stores.url, environment, LedgerOptions(), others)
-        await (await ledgers.create("a")).append((Append(b"x"),), None)
-        await ledgers.close()
-        # Those in the same database are others as well.
-        for wrong in (own, "sql-0000000000000000"):
-            with pytest.raises(StoreMismatch, match=rf"{others}.*{wrong}") as caught:
-                await open_ledger_store(stores.url, environment, LedgerOptions(), wrong)
-            assert str(urlsplit(stores.url).password) not in str(caught.value)
-        again = await open_ledger_store(stores.url, environment, LedgerOptions(), others)
-        assert await again.list_names("", "", 9) == ("a",)
-        await again.close()
-        assert await identity(stores) == own
-
-    stores.run(test)
+    own, others = await identity(stores), await identity(other_stores)
+    environment = SystemEnvironment()
+    ledgers = await open_ledger_store(stores.url, environment, LedgerOptions(), others)
+    await (await ledgers.create("a")).append((Append(b"x"),), None)
+    await ledgers.close()
+    # Those in the same database are others as well.
+    for wrong in (own, "sql-0000000000000000"):
+        with pytest.raises(StoreMismatch, match=rf"{others}.*{wrong}") as caught:
+            await open_ledger_store(stores.url, environment, LedgerOptions(), wrong)
+        assert str(urlsplit(stores.url).password) not in str(caught.value)
+    again = await open_ledger_store(stores.url, environment, LedgerOptions(), others)
+    assert await again.list_names("", "", 9) == ("a",)
+    await again.close()
+    assert await identity(stores) == own
 
 
 # Of a release that believed what is notified.
@@ -237,36 +225,28 @@ def test_upgrade_from_0001(stores: Stores) -> None:
     stores.run(kept)
 
 
-def test_channels_of_two_schemas(stores: Stores) -> None:
+async def test_channels_of_two_schemas(stores: Stores) -> None:
     """Two installations in one database have two channels, even if one is a copy of the other."""
-
-    async def test() -> None:
-        found = []
-        for schema in ("one", "two"):
-            await ask(stores, f"CREATE SCHEMA {schema}")
-            async with stores.metadata(f"{stores.url}?options=-csearch_path%3D{schema}") as store:
-                found.append(store.database.pool.channel)  # type: ignore[attr-defined]
-        await ask(
-            stores,
-            "UPDATE two.store SET value = (SELECT value FROM one.store WHERE name = 'channel') WHERE name = 'channel'",
-        )
-        async with stores.metadata(f"{stores.url}?options=-csearch_path%3Dtwo") as store:
+    found = []
+    for schema in ("one", "two"):
+        await ask(stores, f"CREATE SCHEMA {schema}")
+        async with stores.metadata(f"{stores.url}?options=-csearch_path%3D{schema}") as store:
             found.append(store.database.pool.channel)  # type: ignore[attr-defined]
-        assert len(set(found)) == 3
+    await ask(
+        stores,
+        "UPDATE two.store SET value = (SELECT value FROM one.store WHERE name = 'channel') WHERE name = 'channel'",
+    )
+    async with stores.metadata(f"{stores.url}?options=-csearch_path%3Dtwo") as store:
+        found.append(store.database.pool.channel)  # type: ignore[attr-defined]
+    assert len(set(found)) == 3
 
-    stores.run(test)
 
-
-def test_no_schema_to_be_in(stores: Stores) -> None:
+async def test_no_schema_to_be_in(stores: Stores) -> None:
     """
     A search_path without an existing schema, and a schema name that cannot be quoted, are refused with the remedy.
     """
-
-    async def test() -> None:
-        await ask(stores, 'CREATE SCHEMA "it\'s"')
-        for path, expected in (("nowhere", "CREATE SCHEMA"), ("%22it's%22", "rename it")):
-            with pytest.raises(InvalidInput, match=expected):
-                async with stores.metadata(f"{stores.url}?options=-csearch_path%3D{path}"):
-                    pass
-
-    stores.run(test)
+    await ask(stores, 'CREATE SCHEMA "it\'s"')
+    for path, expected in (("nowhere", "CREATE SCHEMA"), ("%22it's%22", "rename it")):
+        with pytest.raises(InvalidInput, match=expected):
+            async with stores.metadata(f"{stores.url}?options=-csearch_path%3D{path}"):
+                pass

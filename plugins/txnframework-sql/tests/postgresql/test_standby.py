@@ -32,19 +32,16 @@ def standby(stores: Stores) -> Iterator[PostgresServer]:
         yield server
 
 
-def test_it_is_refused(standby: PostgresServer, stores: Stores) -> None:
+async def test_it_is_refused(standby: PostgresServer, stores: Stores) -> None:
     """A standby alone is refused with the remedy; before a primary it is skipped."""
     alone = standby.url_of(stores.database)
     both = stores.url.replace("@", f"@127.0.0.1:{standby.port},")
 
-    async def test() -> None:
-        with pytest.raises(Unavailable, match=r"is a standby.*name the primary"):
-            async with stores.metadata(alone):
-                pass
-        async with stores.metadata(both) as store, stores.metadata() as other:
-            await other.put(Put(KEY, b"one", Expect.ABSENT))
-            record = await store.get(KEY)
-            assert record is not None
-            assert record.value == b"one"
-
-    stores.run(test)
+    with pytest.raises(Unavailable, match=r"is a standby.*name the primary"):
+        async with stores.metadata(alone):
+            pass
+    async with stores.metadata(both) as store, stores.metadata() as other:
+        await other.put(Put(KEY, b"one", Expect.ABSENT))
+        record = await store.get(KEY)
+        assert record is not None
+        assert record.value == b"one"

@@ -50,79 +50,71 @@ class Owner:
 
 
 @pytest.mark.parametrize("ended", [True, False])
-def test_a_plain_acknowledgment_is_dropped_only_if_the_transaction_still_holds_the_message(ended: bool) -> None:
+async def test_a_plain_acknowledgment_is_dropped_only_if_the_transaction_still_holds_the_message(ended: bool) -> None:
     """Not on the word of the last look: the transaction may have been aborted since, and nobody would hear of it."""
+    deliveries = Deliveries()
+    holding = OpenAcks({TXN: (PendingAck(Branch(TXN), Ack(HELD.entry), State.OPEN, 1),)}, 1)
+    for position in (HELD, FREE):
+        deliveries.read(HeldMessage(position, 1, EntryMessage(None, b"", (), 0, 0), "p", None), CURSOR, holding)
+    written: list[Position] = []
+    looks = 0
 
-    async def main() -> None:
-        deliveries = Deliveries()
-        holding = OpenAcks({TXN: (PendingAck(Branch(TXN), Ack(HELD.entry), State.OPEN, 1),)}, 1)
-        for position in (HELD, FREE):
-            deliveries.read(HeldMessage(position, 1, EntryMessage(None, b"", (), 0, 0), "p", None), CURSOR, holding)
-        written: list[Position] = []
-        looks = 0
+    class Cursors:
+        async def apply(self, incarnation: int, acks: tuple[Ack, ...], processed: object) -> bool:
+            written.extend(ack.position for ack in acks)
+            return True
 
-        class Cursors:
-            async def apply(self, incarnation: int, acks: tuple[Ack, ...], processed: object) -> bool:
-                written.extend(ack.position for ack in acks)
-                return True
+    class Dispatch(Owner):
+        async def refresh(self) -> None:
+            nonlocal looks
+            looks += 1
+            self.progress.reconcile(CURSOR, OpenAcks({}, 1) if ended else holding, self.progress.begin_refresh())
 
-        class Dispatch(Owner):
-            async def refresh(self) -> None:
-                nonlocal looks
-                looks += 1
-                self.progress.reconcile(CURSOR, OpenAcks({}, 1) if ended else holding, self.progress.begin_refresh())
-
-        cursor: Any = Cursors()
-        unused: Any = None
-        writer = CursorAckWriter(cursor, VirtualEnvironment(), 0)
-        owner = Dispatch(deliveries)
-        acknowledging = AckRecorder(owner, owner.progress, writer, unused)
-        await acknowledging.single(((FREE, 1),), 1, None, "", lambda: EARLIER)
-        assert (written, looks) == ([FREE.entry], 0)
-        await acknowledging.single(((HELD, 1),), 1, None, "", lambda: EARLIER)
-        assert (written, looks) == ([FREE.entry, HELD.entry] if ended else [FREE.entry], 1)
-
-    asyncio.run(main())
+    cursor: Any = Cursors()
+    unused: Any = None
+    writer = CursorAckWriter(cursor, VirtualEnvironment(), 0)
+    owner = Dispatch(deliveries)
+    acknowledging = AckRecorder(owner, owner.progress, writer, unused)
+    await acknowledging.single(((FREE, 1),), 1, None, "", lambda: EARLIER)
+    assert (written, looks) == ([FREE.entry], 0)
+    await acknowledging.single(((HELD, 1),), 1, None, "", lambda: EARLIER)
+    assert (written, looks) == ([FREE.entry, HELD.entry] if ended else [FREE.entry], 1)
 
 
 @pytest.mark.parametrize("away", [False, True])
 @pytest.mark.parametrize("holder", [None, Branch(TXN)])
-def test_what_was_not_read_here_is_recorded_and_looked_at(holder: Branch | None, away: bool) -> None:
+async def test_what_was_not_read_here_is_recorded_and_looked_at(holder: Branch | None, away: bool) -> None:
     """An earlier dispatch delivered it: read by what was looked up before, it would be delivered once more."""
+    deliveries = Deliveries()
+    deliveries.read(HeldMessage(FREE, 1, EntryMessage(None, b"", (), 0, 0), "p", None), CURSOR, OpenAcks({}, 1))
+    steps: list[object] = []
+    unread = Position(2, 0, 0)
 
-    async def main() -> None:
-        deliveries = Deliveries()
-        deliveries.read(HeldMessage(FREE, 1, EntryMessage(None, b"", (), 0, 0), "p", None), CURSOR, OpenAcks({}, 1))
-        steps: list[object] = []
-        unread = Position(2, 0, 0)
+    class Stores:
+        async def apply(self, incarnation: int, acks: tuple[Ack, ...], processed: object) -> bool:
+            steps.extend(ack.position for ack in acks)
+            return True
 
-        class Stores:
-            async def apply(self, incarnation: int, acks: tuple[Ack, ...], processed: object) -> bool:
-                steps.extend(ack.position for ack in acks)
-                return True
+        async def add(self, request: AckRequest) -> None:
+            steps.extend(ack.position for ack in request.acks)
 
-            async def add(self, request: AckRequest) -> None:
-                steps.extend(ack.position for ack in request.acks)
+    class Dispatch(Owner):
+        async def refresh(self) -> None:
+            steps.append("look")
+            if away:
+                raise Unavailable("away")
 
-        class Dispatch(Owner):
-            async def refresh(self) -> None:
-                steps.append("look")
-                if away:
-                    raise Unavailable("away")
-
-        stores: Any = Stores()
-        plain = CursorAckWriter(stores, VirtualEnvironment(), 0)
-        owner = Dispatch(deliveries)
-        acknowledging = AckRecorder(owner, owner.progress, plain, stores)
-        asked = ((FREE, 1), (unread, 1))
-        if away:
-            with pytest.raises(OutcomeUnknown, match="it was acknowledged"):
-                await acknowledging.single(asked, 1, holder, "", lambda: FREE.entry)
-        else:
+    stores: Any = Stores()
+    plain = CursorAckWriter(stores, VirtualEnvironment(), 0)
+    owner = Dispatch(deliveries)
+    acknowledging = AckRecorder(owner, owner.progress, plain, stores)
+    asked = ((FREE, 1), (unread, 1))
+    if away:
+        with pytest.raises(OutcomeUnknown, match="it was acknowledged"):
             await acknowledging.single(asked, 1, holder, "", lambda: FREE.entry)
-        assert steps == [FREE.entry, unread.entry, "look"]
-
-    asyncio.run(main())
+    else:
+        await acknowledging.single(asked, 1, holder, "", lambda: FREE.entry)
+    assert steps == [FREE.entry, unread.entry, "look"]
 
 
 class OneMessage(Owner):
@@ -168,79 +160,65 @@ class OneMessage(Owner):
 
 @pytest.mark.parametrize("outcome", [None, TransactionConflict(TXN, "refused"), OutcomeUnknown("the reply was lost")])
 @pytest.mark.parametrize("holds", [True, False])
-def test_a_plain_acknowledgment_waits_for_one_in_a_transaction(outcome: TxnFrameworkError | None, holds: bool) -> None:
+async def test_a_plain_acknowledgment_waits_for_one_in_a_transaction(
+    outcome: TxnFrameworkError | None, holds: bool
+) -> None:
     """It is dropped only if that one is recorded and the transaction still holds the message; otherwise it counts."""
-
-    async def main() -> None:
-        one = OneMessage()
-        if holds:
-            one.pending = OpenAcks({TXN: (PendingAck(Branch(TXN), Ack(HELD.entry), State.OPEN, 1),)}, 1)
-        inside = one.ack(Branch(TXN))
-        await run_ready()
-        plain = one.ack()
-        await run_ready()
-        assert not plain.done()
-        if outcome is None:
-            one.recorded.set_result(None)
-        else:
-            one.recorded.set_exception(outcome)
-        await asyncio.gather(inside, return_exceptions=True)
-        await plain
-        refused = isinstance(outcome, TransactionConflict)
-        assert one.looks == (0 if refused else 1)
-        assert one.written == ([] if holds and not refused else [HELD.entry])
-
-    asyncio.run(main())
+    one = OneMessage()
+    if holds:
+        one.pending = OpenAcks({TXN: (PendingAck(Branch(TXN), Ack(HELD.entry), State.OPEN, 1),)}, 1)
+    inside = one.ack(Branch(TXN))
+    await run_ready()
+    plain = one.ack()
+    await run_ready()
+    assert not plain.done()
+    if outcome is None:
+        one.recorded.set_result(None)
+    else:
+        one.recorded.set_exception(outcome)
+    await asyncio.gather(inside, return_exceptions=True)
+    await plain
+    refused = isinstance(outcome, TransactionConflict)
+    assert one.looks == (0 if refused else 1)
+    assert one.written == ([] if holds and not refused else [HELD.entry])
 
 
-def test_a_plain_acknowledgment_is_confirmed_by_no_other_that_fails() -> None:
+async def test_a_plain_acknowledgment_is_confirmed_by_no_other_that_fails() -> None:
     """Of two at the same time each returns when the message is done; that the first one failed is its own."""
-
-    async def main() -> None:
-        one = OneMessage()
-        one.failures.append(Unavailable("the store is away"))
-        outcomes = await asyncio.gather(one.ack(), one.ack(), return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes] == [Unavailable, type(None)]
-        assert one.written == [HELD.entry]
-
-    asyncio.run(main())
+    one = OneMessage()
+    one.failures.append(Unavailable("the store is away"))
+    outcomes = await asyncio.gather(one.ack(), one.ack(), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [Unavailable, type(None)]
+    assert one.written == [HELD.entry]
 
 
 @pytest.mark.parametrize("passed_over", [True, False])
-def test_a_plain_acknowledgment_that_fails_asks_for_the_look_that_passed_it_over(passed_over: bool) -> None:
+async def test_a_plain_acknowledgment_that_fails_asks_for_the_look_that_passed_it_over(passed_over: bool) -> None:
     """What that look would have told of the message is not lost: it is not handed out before another one."""
-
-    async def main() -> None:
-        one = OneMessage()
-        one.failures.append(Unavailable("the store is away"))
-        plain = one.ack()
-        await asyncio.sleep(0)
-        assert one.progress.is_being_acknowledged(HELD)
-        if passed_over:
-            await one.refresh()
-        with pytest.raises(Unavailable):
-            await plain
-        assert (one.looks_asked_for, len(one.deliveries.waiting)) == ((1, 0) if passed_over else (0, 1))
-
-    asyncio.run(main())
-
-
-def test_a_plain_acknowledgment_that_waits_while_someone_seeks_means_nothing_that_is_read_then() -> None:
-    """The message stands at the same position under another incarnation, and is still to be acknowledged."""
-
-    async def main() -> None:
-        one = OneMessage()
-        inside = one.ack(Branch(TXN))
-        await run_ready()
-        plain = one.ack()
-        await run_ready()
-        one.deliveries.clear()
-        one.incarnation = 2
-        one.read()
-        one.recorded.set_exception(TransactionConflict(TXN, "another incarnation"))
-        await asyncio.gather(inside, return_exceptions=True)
+    one = OneMessage()
+    one.failures.append(Unavailable("the store is away"))
+    plain = one.ack()
+    await asyncio.sleep(0)
+    assert one.progress.is_being_acknowledged(HELD)
+    if passed_over:
+        await one.refresh()
+    with pytest.raises(Unavailable):
         await plain
-        assert one.written == []
-        assert len(one.deliveries.waiting) == 1
+    assert (one.looks_asked_for, len(one.deliveries.waiting)) == ((1, 0) if passed_over else (0, 1))
 
-    asyncio.run(main())
+
+async def test_a_plain_acknowledgment_that_waits_while_someone_seeks_means_nothing_that_is_read_then() -> None:
+    """The message stands at the same position under another incarnation, and is still to be acknowledged."""
+    one = OneMessage()
+    inside = one.ack(Branch(TXN))
+    await run_ready()
+    plain = one.ack()
+    await run_ready()
+    one.deliveries.clear()
+    one.incarnation = 2
+    one.read()
+    one.recorded.set_exception(TransactionConflict(TXN, "another incarnation"))
+    await asyncio.gather(inside, return_exceptions=True)
+    await plain
+    assert one.written == []
+    assert len(one.deliveries.waiting) == 1

@@ -101,63 +101,55 @@ def _dispatch(store: OneRecord, token: str) -> tuple[DurableCounts, Deliveries]:
     return DurableCounts(cast("Any", store), "segment", "subscription", token, deliveries), deliveries
 
 
-def test_a_process_that_lives_is_not_counted() -> None:
+async def test_a_process_that_lives_is_not_counted() -> None:
     """
     It learns late that it lost its lease. It removes what each later dispatch presumed of it, and nothing else.
 
     A dispatch that has begun in between does not store the presumption again, whatever it stores.
     """
-
-    async def work() -> None:
-        store = OneRecord()
-        dispatches = {token: _dispatch(store, token) for token in ("one", "two", "three", "four")}
-        counts = {}
-        for token, (counting, deliveries) in dispatches.items():
-            counts[token] = await counting.begin(CURSOR)
-            deliveries.remember(counts[token])
-            if token == "four":
-                await dispatches["one"][0].end(3, {})
-            await counting.record(3, [(FIRST, 1)], alone=True)
-        assert counts == {"one": {}, "two": {}, "three": {FIRST: 1}, "four": {FIRST: 2}}
-        (counting, deliveries) = dispatches["four"]
-        await dispatches["three"][0].end(3, {})
+    store = OneRecord()
+    dispatches = {token: _dispatch(store, token) for token in ("one", "two", "three", "four")}
+    counts = {}
+    for token, (counting, deliveries) in dispatches.items():
+        counts[token] = await counting.begin(CURSOR)
+        deliveries.remember(counts[token])
+        if token == "four":
+            await dispatches["one"][0].end(3, {})
         await counting.record(3, [(FIRST, 1)], alone=True)
-        assert store.record is not None
-        assert decode(DeliveryCountsRecord, store.record).presumed == {"two": str(FIRST)}
-        await counting.end(3, deliveries.redeliveries())
-        counting, deliveries = _dispatch(store, "five")
-        assert await counting.begin(CURSOR) == {FIRST: 1}, "of the process that died"
-        deliveries.remember({FIRST: 2})  # its handler failed once
-        counting.finished([SECOND])
-        await counting.end(3, deliveries.redeliveries())
-        await dispatches["two"][0].end(3, {})
-        counting, deliveries = _dispatch(store, "six")
-        assert await counting.begin(CURSOR) == {FIRST: 1}, "of the handler that failed"
-        counting.finished([FIRST])
-        await counting.end(3, {})
-        assert store.record is None
+    assert counts == {"one": {}, "two": {}, "three": {FIRST: 1}, "four": {FIRST: 2}}
+    (counting, deliveries) = dispatches["four"]
+    await dispatches["three"][0].end(3, {})
+    await counting.record(3, [(FIRST, 1)], alone=True)
+    assert store.record is not None
+    assert decode(DeliveryCountsRecord, store.record).presumed == {"two": str(FIRST)}
+    await counting.end(3, deliveries.redeliveries())
+    counting, deliveries = _dispatch(store, "five")
+    assert await counting.begin(CURSOR) == {FIRST: 1}, "of the process that died"
+    deliveries.remember({FIRST: 2})  # its handler failed once
+    counting.finished([SECOND])
+    await counting.end(3, deliveries.redeliveries())
+    await dispatches["two"][0].end(3, {})
+    counting, deliveries = _dispatch(store, "six")
+    assert await counting.begin(CURSOR) == {FIRST: 1}, "of the handler that failed"
+    counting.finished([FIRST])
+    await counting.end(3, {})
+    assert store.record is None
 
-    asyncio.run(work())
 
-
-def test_a_write_that_is_delayed() -> None:
+async def test_a_write_that_is_delayed() -> None:
     """Two consumers of one process record deliveries: the counts of the later one stay, whichever write is slower."""
-
-    async def work() -> None:
-        store, deliveries = OneRecord(), Deliveries(lambda _: None, delays=False)
-        counting = DurableCounts(cast("Any", store), "segment", "subscription", "one", deliveries)
-        await counting.begin(CURSOR)
-        deliveries.remember({FIRST: 1})
-        store.is_slow = True
-        delayed = asyncio.ensure_future(counting.record(3, [(FIRST, 1)], alone=False))
+    store, deliveries = OneRecord(), Deliveries(lambda _: None, delays=False)
+    counting = DurableCounts(cast("Any", store), "segment", "subscription", "one", deliveries)
+    await counting.begin(CURSOR)
+    deliveries.remember({FIRST: 1})
+    store.is_slow = True
+    delayed = asyncio.ensure_future(counting.record(3, [(FIRST, 1)], alone=False))
+    await asyncio.sleep(0)
+    deliveries.remember({FIRST: 2})
+    later = asyncio.ensure_future(counting.record(3, [(SECOND, 2)], alone=False))
+    for _ in range(10):
         await asyncio.sleep(0)
-        deliveries.remember({FIRST: 2})
-        later = asyncio.ensure_future(counting.record(3, [(SECOND, 2)], alone=False))
-        for _ in range(10):
-            await asyncio.sleep(0)
-        store.go_on.set()
-        await asyncio.gather(delayed, later)
-        assert store.record is not None
-        assert decode(DeliveryCountsRecord, store.record).counts == {str(FIRST): 2}
-
-    asyncio.run(work())
+    store.go_on.set()
+    await asyncio.gather(delayed, later)
+    assert store.record is not None
+    assert decode(DeliveryCountsRecord, store.record).counts == {str(FIRST): 2}

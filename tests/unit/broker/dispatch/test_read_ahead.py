@@ -42,102 +42,84 @@ class Buffer:
         self.grown.set()
 
 
-def test_the_end_is_read_once_until_the_segment_has_advanced() -> None:
+async def test_the_end_is_read_once_until_the_segment_has_advanced() -> None:
     """Who waits for more and is called away meanwhile need not read again, and hears of all that came."""
-
-    async def main() -> None:
-        buffer = Buffer()
-        segment: Any = type("Segment", (), {"buffer": buffer, "ledger": None})()
-        reading = ReadAhead(segment, Deliveries(), SubscriptionsSection(read_entries_max=10))
-        reading.begin_at(Position(1, -1))
-        assert not reading.at_end
-        assert await reading.read() is None
-        assert reading.at_end
-        waits = asyncio.ensure_future(reading.until_advanced())
-        await run_ready()
-        waits.cancel()
-        await asyncio.gather(waits, return_exceptions=True)
-        assert reading.at_end
-        buffer.announce(Position(1, 0))
-        await reading.until_advanced()
-        assert not reading.at_end
-        page = await reading.read()
-        assert page is not None
-        assert page.upto == Position(1, 0)
-
-    asyncio.run(main())
+    buffer = Buffer()
+    segment: Any = type("Segment", (), {"buffer": buffer, "ledger": None})()
+    reading = ReadAhead(segment, Deliveries(), SubscriptionsSection(read_entries_max=10))
+    reading.begin_at(Position(1, -1))
+    assert not reading.at_end
+    assert await reading.read() is None
+    assert reading.at_end
+    waits = asyncio.ensure_future(reading.until_advanced())
+    await run_ready()
+    waits.cancel()
+    await asyncio.gather(waits, return_exceptions=True)
+    assert reading.at_end
+    buffer.announce(Position(1, 0))
+    await reading.until_advanced()
+    assert not reading.at_end
+    page = await reading.read()
+    assert page is not None
+    assert page.upto == Position(1, 0)
 
 
-def test_reading_that_begins_anew_is_not_at_the_end() -> None:
+async def test_reading_that_begins_anew_is_not_at_the_end() -> None:
     """Whatever an earlier reading found."""
-
-    async def main() -> None:
-        segment: Any = type("Segment", (), {"buffer": Buffer(), "ledger": None})()
-        reading = ReadAhead(segment, Deliveries(), SubscriptionsSection(read_entries_max=10))
-        reading.begin_at(Position(1, -1))
-        assert await reading.read() is None
-        reading.begin_at(Position(0, -1))
-        assert not reading.at_end
-        assert await reading.read() is not None
-
-    asyncio.run(main())
+    segment: Any = type("Segment", (), {"buffer": Buffer(), "ledger": None})()
+    reading = ReadAhead(segment, Deliveries(), SubscriptionsSection(read_entries_max=10))
+    reading.begin_at(Position(1, -1))
+    assert await reading.read() is None
+    reading.begin_at(Position(0, -1))
+    assert not reading.at_end
+    assert await reading.read() is not None
 
 
-def test_behind_a_page_with_room_left_nothing_is_read_until_the_segment_has_advanced() -> None:
+async def test_behind_a_page_with_room_left_nothing_is_read_until_the_segment_has_advanced() -> None:
     """An empty page that says so costs a reading of the segment after each message; whether there is more is known."""
-
-    async def main() -> None:
-        buffer = Buffer()
-        segment: Any = type("Segment", (), {"buffer": buffer, "ledger": None})()
-        woken: list[None] = []
-        reading = ReadAhead(segment, Deliveries(), SubscriptionsSection(read_entries_max=2))
-        reading.begin_at(Position(1, -1))
-        reading.take(
-            EntryPage((), Position(1, 1), (Position(1, 0), Position(1, 1))), Cursor(1, EARLIEST), OpenAcks({}, 1)
-        )
-        assert not reading.at_end
-        reading.take(EntryPage((), Position(1, 2), (Position(1, 2),)), Cursor(1, EARLIEST), OpenAcks({}, 1))
-        assert reading.at_end
-        buffer.announce(Position(1, 2))
-        reading.watch(lambda: woken.append(None))
-        await run_ready()
-        assert reading.at_end
-        assert not woken
-        buffer.announce(Position(1, 3))
-        await run_ready()
-        reading.raise_failure()
-        assert not reading.at_end
-        assert woken
-
-    asyncio.run(main())
+    buffer = Buffer()
+    segment: Any = type("Segment", (), {"buffer": buffer, "ledger": None})()
+    woken: list[None] = []
+    reading = ReadAhead(segment, Deliveries(), SubscriptionsSection(read_entries_max=2))
+    reading.begin_at(Position(1, -1))
+    reading.take(EntryPage((), Position(1, 1), (Position(1, 0), Position(1, 1))), Cursor(1, EARLIEST), OpenAcks({}, 1))
+    assert not reading.at_end
+    reading.take(EntryPage((), Position(1, 2), (Position(1, 2),)), Cursor(1, EARLIEST), OpenAcks({}, 1))
+    assert reading.at_end
+    buffer.announce(Position(1, 2))
+    reading.watch(lambda: woken.append(None))
+    await run_ready()
+    assert reading.at_end
+    assert not woken
+    buffer.announce(Position(1, 3))
+    await run_ready()
+    reading.raise_failure()
+    assert not reading.at_end
+    assert woken
 
 
-def test_looking_out_fails_once_and_begins_anew_with_the_reading() -> None:
+async def test_looking_out_fails_once_and_begins_anew_with_the_reading() -> None:
     """Whoever reads is told of a failure; a position that is sought is looked out from, not the one before it."""
+    buffer = Buffer()
+    buffer.announced = Position(1, 5)
+    segment: Any = type("Segment", (), {"buffer": buffer, "ledger": None})()
+    reading = ReadAhead(segment, Deliveries(), SubscriptionsSection(read_entries_max=2))
+    reading.begin_at(Position(1, 9))
+    reading.watch(lambda: None)
+    await run_ready()
+    reading.begin_at(Position(1, 4))
+    reading.at_end = True
+    reading.watch(lambda: None)
+    await run_ready()
+    assert not reading.at_end
+    reading.raise_failure()
 
-    async def main() -> None:
-        buffer = Buffer()
-        buffer.announced = Position(1, 5)
-        segment: Any = type("Segment", (), {"buffer": buffer, "ledger": None})()
-        reading = ReadAhead(segment, Deliveries(), SubscriptionsSection(read_entries_max=2))
-        reading.begin_at(Position(1, 9))
-        reading.watch(lambda: None)
-        await run_ready()
-        reading.begin_at(Position(1, 4))
-        reading.at_end = True
-        reading.watch(lambda: None)
-        await run_ready()
-        assert not reading.at_end
+    async def failing(_: Position) -> Position:
+        raise Unavailable("away")
+
+    buffer.advanced = failing  # type: ignore[method-assign]
+    reading.watch(lambda: None)
+    await run_ready()
+    with pytest.raises(Unavailable):
         reading.raise_failure()
-
-        async def failing(_: Position) -> Position:
-            raise Unavailable("away")
-
-        buffer.advanced = failing  # type: ignore[method-assign]
-        reading.watch(lambda: None)
-        await run_ready()
-        with pytest.raises(Unavailable):
-            reading.raise_failure()
-        reading.raise_failure()
-
-    asyncio.run(main())
+    reading.raise_failure()

@@ -64,56 +64,44 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(bounded())
 
 
-def test_hands_on() -> None:
+async def test_hands_on() -> None:
     """Without a command everything passes, and so does the end of what one side sends."""
-
-    async def test() -> None:
-        async with proxied() as (counter, proxy), connected(proxy) as (reader, writer):
-            writer.write(b"ab")
-            writer.write_eof()
-            assert await reader.read() == b"\x01\x02end"
-            assert counter.seen == b"ab"
-
-    run(test)
+    async with proxied() as (counter, proxy), connected(proxy) as (reader, writer):
+        writer.write(b"ab")
+        writer.write_eof()
+        assert await reader.read() == b"\x01\x02end"
+        assert counter.seen == b"ab"
 
 
-def test_at_a_path(tmp_path: Path) -> None:
+async def test_at_a_path(tmp_path: Path) -> None:
     """A proxy at a path is there for its block, and cuts as any other; who is cut off reads the end."""
+    path = tmp_path / "socket"
+    async with proxied(path=path) as (_, proxy):
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b"a")
+        assert await reader.readexactly(1) == b"\x01"
+        proxy.cut()
+        assert await reader.read() == b""
+        writer.close()
+    assert not path.exists()
 
-    async def test() -> None:
-        path = tmp_path / "socket"
-        async with proxied(path=path) as (_, proxy):
-            reader, writer = await asyncio.open_unix_connection(path)
+
+async def test_cut() -> None:
+    """Every connection is reset, and so is a new one, until it is restored; then new ones are served."""
+    async with proxied() as (_, proxy):
+        async with connected(proxy) as (reader, writer):
             writer.write(b"a")
             assert await reader.readexactly(1) == b"\x01"
             proxy.cut()
-            assert await reader.read() == b""
-            writer.close()
-        assert not path.exists()
-
-    run(test)
-
-
-def test_cut() -> None:
-    """Every connection is reset, and so is a new one, until it is restored; then new ones are served."""
-
-    async def test() -> None:
-        async with proxied() as (_, proxy):
-            async with connected(proxy) as (reader, writer):
-                writer.write(b"a")
-                assert await reader.readexactly(1) == b"\x01"
-                proxy.cut()
-                with pytest.raises(ConnectionResetError):
-                    await reader.readexactly(1)
-            async with connected(proxy) as (reader, _):
-                with pytest.raises(ConnectionResetError):
-                    await reader.readexactly(1)
-            proxy.restore()
-            async with connected(proxy) as (reader, writer):
-                writer.write(b"b")
-                assert await reader.readexactly(1) == b"\x02"
-
-    run(test)
+            with pytest.raises(ConnectionResetError):
+                await reader.readexactly(1)
+        async with connected(proxy) as (reader, _):
+            with pytest.raises(ConnectionResetError):
+                await reader.readexactly(1)
+        proxy.restore()
+        async with connected(proxy) as (reader, writer):
+            writer.write(b"b")
+            assert await reader.readexactly(1) == b"\x02"
 
 
 @pytest.mark.parametrize("turns", range(8))
@@ -139,102 +127,78 @@ async def read_and_leave(reader: asyncio.StreamReader, writer: asyncio.StreamWri
         writer.transport.abort()
 
 
-def test_lost_reply() -> None:
+async def test_lost_reply() -> None:
     """The request arrives; of the reply nothing comes back."""
-
-    async def test() -> None:
-        async with proxied() as (counter, proxy), connected(proxy) as (reader, writer):
-            proxy.cut_after(0, Side.SERVER)
-            writer.write(b"a")
-            with pytest.raises(ConnectionResetError):
-                await reader.readexactly(1)
-            assert counter.seen == b"a"
-
-    run(test)
+    async with proxied() as (counter, proxy), connected(proxy) as (reader, writer):
+        proxy.cut_after(0, Side.SERVER)
+        writer.write(b"a")
+        with pytest.raises(ConnectionResetError):
+            await reader.readexactly(1)
+        assert counter.seen == b"a"
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_cut_in_the_middle(count: int) -> None:
+async def test_cut_in_the_middle(count: int) -> None:
     """Exactly so many bytes of the sender pass, and the connection is whole until there comes another one."""
-
-    async def test() -> None:
-        async with proxied() as (counter, proxy), connected(proxy) as (reader, writer):
-            proxy.cut_after(count, Side.CLIENT)
-            writer.write(b"abcd"[:count])
-            assert await reader.readexactly(count) == bytes(range(1, count + 1))
-            writer.write(b"abcd"[count:])
-            with pytest.raises(ConnectionResetError):
-                await reader.readexactly(1)
-            assert counter.seen == b"abcd"[:count]
-
-    run(test)
+    async with proxied() as (counter, proxy), connected(proxy) as (reader, writer):
+        proxy.cut_after(count, Side.CLIENT)
+        writer.write(b"abcd"[:count])
+        assert await reader.readexactly(count) == bytes(range(1, count + 1))
+        writer.write(b"abcd"[count:])
+        with pytest.raises(ConnectionResetError):
+            await reader.readexactly(1)
+        assert counter.seen == b"abcd"[:count]
 
 
-def test_dropped_replies() -> None:
+async def test_dropped_replies() -> None:
     """What is swallowed does not come later; what is sent after restoring does."""
-
-    async def test() -> None:
-        async with proxied() as (counter, proxy), connected(proxy) as (reader, writer):
-            proxy.drop(Side.SERVER)
-            writer.write(b"a")
-            await counter.saw(b"a")
-            for _ in range(20):
-                await asyncio.sleep(0)
-            proxy.restore()
-            writer.write(b"b")
-            assert await reader.readexactly(1) == b"\x02"
-
-    run(test)
+    async with proxied() as (counter, proxy), connected(proxy) as (reader, writer):
+        proxy.drop(Side.SERVER)
+        writer.write(b"a")
+        await counter.saw(b"a")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        proxy.restore()
+        writer.write(b"b")
+        assert await reader.readexactly(1) == b"\x02"
 
 
-def test_stalled() -> None:
+async def test_stalled() -> None:
     """What is stalled arrives later, in order, and none of it is lost."""
-
-    async def test() -> None:
-        async with proxied() as (counter, proxy), connected(proxy) as (reader, writer):
-            proxy.stall()
-            writer.write(b"ab")
-            for _ in range(20):
-                await asyncio.sleep(0)
-            assert counter.seen == b""
-            proxy.restore()
-            assert await reader.readexactly(2) == b"\x01\x02"
-
-    run(test)
+    async with proxied() as (counter, proxy), connected(proxy) as (reader, writer):
+        proxy.stall()
+        writer.write(b"ab")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert counter.seen == b""
+        proxy.restore()
+        assert await reader.readexactly(2) == b"\x01\x02"
 
 
-def test_delayed() -> None:
+async def test_delayed() -> None:
     """What passes arrives when the clock of the environment says so."""
-
-    async def test() -> None:
-        environment = VirtualEnvironment()
-        async with proxied(environment=environment) as (counter, proxy), connected(proxy) as (_, writer):
-            proxy.delay(1_000)
-            writer.write(b"a")
-            while environment.next_ms() is None:  # noqa: ASYNC110
-                await asyncio.sleep(0)
-            await environment.advance(999)
-            assert counter.seen == b""
-            await environment.advance(1)
-            await counter.saw(b"a")
-
-    run(test)
+    environment = VirtualEnvironment()
+    async with proxied(environment=environment) as (counter, proxy), connected(proxy) as (_, writer):
+        proxy.delay(1_000)
+        writer.write(b"a")
+        while environment.next_ms() is None:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await environment.advance(999)
+        assert counter.seen == b""
+        await environment.advance(1)
+        await counter.saw(b"a")
 
 
-def test_half_closed() -> None:
+async def test_half_closed() -> None:
     """The receivers read the end of what a sender sends; what they send themselves still arrives."""
-
-    async def test() -> None:
-        async with proxied() as (_, proxy), connected(proxy) as (reader, writer):
-            writer.write(b"a")
-            assert await reader.readexactly(1) == b"\x01"
-            proxy.half_close(Side.CLIENT)
-            assert await reader.read() == b"end"
-
-    run(test)
+    async with proxied() as (_, proxy), connected(proxy) as (reader, writer):
+        writer.write(b"a")
+        assert await reader.readexactly(1) == b"\x01"
+        proxy.half_close(Side.CLIENT)
+        assert await reader.read() == b"end"
 
 
-def test_tap() -> None:
+async def test_tap() -> None:
     """A tap sees what each side sends, changes it, and gives commands that hold before it passes."""
 
     class Cuts(Tap):
@@ -245,28 +209,21 @@ def test_tap() -> None:
 
     proxies: list[Proxy] = []
 
-    async def test() -> None:
-        async with proxied(tap=Cuts) as (counter, proxy), connected(proxy) as (reader, writer):
-            proxies.append(proxy)
-            writer.write(b"a")
-            assert await reader.readexactly(1) == b"\x01"
-            writer.write(b"x")
+    async with proxied(tap=Cuts) as (counter, proxy), connected(proxy) as (reader, writer):
+        proxies.append(proxy)
+        writer.write(b"a")
+        assert await reader.readexactly(1) == b"\x01"
+        writer.write(b"x")
+        with pytest.raises(ConnectionResetError):
+            await reader.readexactly(1)
+        assert counter.seen == b"A"
+
+
+async def test_server_that_is_gone() -> None:
+    """Whoever connects while nobody serves is told so, and the proxy goes on."""
+    async with proxied() as (_, proxy):
+        proxy._target = ("127.0.0.1", 1)  # type: ignore[misc]
+        async with connected(proxy) as (reader, _):
             with pytest.raises(ConnectionResetError):
                 await reader.readexactly(1)
-            assert counter.seen == b"A"
-
-    run(test)
-
-
-def test_server_that_is_gone() -> None:
-    """Whoever connects while nobody serves is told so, and the proxy goes on."""
-
-    async def test() -> None:
-        async with proxied() as (_, proxy):
-            proxy._target = ("127.0.0.1", 1)  # type: ignore[misc]
-            async with connected(proxy) as (reader, _):
-                with pytest.raises(ConnectionResetError):
-                    await reader.readexactly(1)
-            assert proxy.connections == 0
-
-    run(test)
+        assert proxy.connections == 0

@@ -41,56 +41,48 @@ async def _sqlalchemy(url: str) -> AsyncIterator[tuple[Any, Callable[[Any, str],
 
 
 @pytest.mark.parametrize("pool", [_asyncpg, _sqlalchemy], ids=["asyncpg", "AsyncSession"])
-def test_exactly_once(database: str, pool: Any) -> None:
+async def test_exactly_once(database: str, pool: Any) -> None:
     """Rows and invoices are those of all orders, each exactly once."""
+    await asked(database, "TRUNCATE mine CASCADE")
+    async with (
+        shop(database, pool.__name__, segments=SEGMENTS) as opened,
+        pool(database) as (connect, insert),
+    ):
+        await opened.orders.send_many([b"%d" % number for number in range(ORDERS)])
+        billed: set[bytes] = set()
+        all_billed = asyncio.Event()
 
-    async def test() -> None:
-        await asked(database, "TRUNCATE mine CASCADE")
-        async with (
-            shop(database, pool.__name__, segments=SEGMENTS) as opened,
-            pool(database) as (connect, insert),
-        ):
-            await opened.orders.send_many([b"%d" % number for number in range(ORDERS)])
-            billed: set[bytes] = set()
-            all_billed = asyncio.Event()
+        async def bill(order: Message, connection: Any) -> PlannedSend:
+            assert order.value is not None
+            await insert(connection, order.value.decode())
+            billed.add(order.value)
+            if len(billed) == ORDERS:
+                all_billed.set()
+            return opened.invoices.outgoing(order.value, key=order.value)
 
-            async def bill(order: Message, connection: Any) -> PlannedSend:
-                assert order.value is not None
-                await insert(connection, order.value.decode())
-                billed.add(order.value)
-                if len(billed) == ORDERS:
-                    all_billed.set()
-                return opened.invoices.outgoing(order.value, key=order.value)
-
-            running = asyncio.ensure_future(opened.todo.run(bill, commit_with=connect, concurrency=CONCURRENCY))
-            await all_billed.wait()
-            while len(await opened.client.peek(orders_of(opened.name), "billing", 1)):
-                assert not running.done()
-            opened.todo.stop()
-            await running
-            expected = sorted(str(number) for number in range(ORDERS))
-            assert sorted(await asked(database, "SELECT array_agg(text) FROM mine")) == expected
-            assert await opened.counts() == (ORDERS, 0)
-
-    asyncio.run(test())
+        running = asyncio.ensure_future(opened.todo.run(bill, commit_with=connect, concurrency=CONCURRENCY))
+        await all_billed.wait()
+        while len(await opened.client.peek(orders_of(opened.name), "billing", 1)):
+            assert not running.done()
+        opened.todo.stop()
+        await running
+        expected = sorted(str(number) for number in range(ORDERS))
+        assert sorted(await asked(database, "SELECT array_agg(text) FROM mine")) == expected
+        assert await opened.counts() == (ORDERS, 0)
 
 
-def test_connections_that_cannot_be_used(database: str) -> None:
+async def test_connections_that_cannot_be_used(database: str) -> None:
     """A pool whose connections read snapshots ends the run in one sentence; no message is at fault."""
+    settings = {"default_transaction_isolation": "repeatable read"}
+    async with (
+        shop(database, "snapshots") as opened,
+        asyncpg.create_pool(database, min_size=1, max_size=1, server_settings=settings) as pool,
+    ):
+        await opened.orders.send(b"1")
 
-    async def test() -> None:
-        settings = {"default_transaction_isolation": "repeatable read"}
-        async with (
-            shop(database, "snapshots") as opened,
-            asyncpg.create_pool(database, min_size=1, max_size=1, server_settings=settings) as pool,
-        ):
-            await opened.orders.send(b"1")
+        async def bill(_: Message, connection: Any) -> None:
+            await connection.execute("SELECT 1")
 
-            async def bill(_: Message, connection: Any) -> None:
-                await connection.execute("SELECT 1")
-
-            with pytest.raises(InvalidInput, match=r"cannot be committed: .* reads a snapshot.* use READ COMMITTED"):
-                await opened.todo.run(bill, commit_with=pool.acquire)
-            assert (await opened.received()).redelivery_count == 0
-
-    asyncio.run(test())
+        with pytest.raises(InvalidInput, match=r"cannot be committed: .* reads a snapshot.* use READ COMMITTED"):
+            await opened.todo.run(bill, commit_with=pool.acquire)
+        assert (await opened.received()).redelivery_count == 0

@@ -86,155 +86,130 @@ async def _placed(ledger: IManagedLedger, appended: Sequence[Appended]) -> list[
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_same_effect_as_separate_calls_in_sqlite(ledgers: Ledgers, seed: int, tmp_path: Path) -> None:
+async def test_same_effect_as_separate_calls_in_sqlite(ledgers: Ledgers, seed: int, tmp_path: Path) -> None:
     """Calls of one turn have the results of the same calls one after the other, performed by steps in SQLite."""
-
-    async def test() -> None:
-        rng = random.Random(seed)
-        sqlite = type(ledgers)(f"sqlite:///{tmp_path / 'txn.db'}")
-        seen: set[object] = set()
-        async with (
-            opened(ledgers, ledger_entries_max=7) as shared,
-            opened(sqlite, ledger_entries_max=7, is_shared=True) as separate,
-        ):
-            sides = [(both, await both.create("a", "b", "c"), dict[int, int]()) for both in (shared, separate)]
-            for both, _, versions in sides:
-                versions.update(zip((1, 2, 3), await both.begin(1, 2, 3), strict=True))
-            for turn in range(16):
-                steps = [random_step(rng) for _ in range(rng.randrange(2, 12))]
-                results = await asyncio.gather(*(performed(*sides[0], step) for step in steps))
-                assert results == [await performed(*sides[1], step) for step in steps]
-                seen |= {one if isinstance(one, type) else type(one) for one in results}
-                for both, made, versions in sides:
-                    if turn == 6:
-                        await both.records.put(Put(header_key(2), b"ended", versions[2]))
-                    if turn == 12:
-                        await made[1].seal()
-            assert seen == {list, tuple, VersionMismatch, LedgerSealed}
-            for number in range(3):
-                assert await entries_of(sides[0][1][number]) == await entries_of(sides[1][1][number])
-            assert len(await shared.operations()) == len(await separate.operations())
-
-    ledgers.run(test)
+    rng = random.Random(seed)
+    sqlite = type(ledgers)(f"sqlite:///{tmp_path / 'txn.db'}")
+    seen: set[object] = set()
+    async with (
+        opened(ledgers, ledger_entries_max=7) as shared,
+        opened(sqlite, ledger_entries_max=7, is_shared=True) as separate,
+    ):
+        sides = [(both, await both.create("a", "b", "c"), dict[int, int]()) for both in (shared, separate)]
+        for both, _, versions in sides:
+            versions.update(zip((1, 2, 3), await both.begin(1, 2, 3), strict=True))
+        for turn in range(16):
+            steps = [random_step(rng) for _ in range(rng.randrange(2, 12))]
+            results = await asyncio.gather(*(performed(*sides[0], step) for step in steps))
+            assert results == [await performed(*sides[1], step) for step in steps]
+            seen |= {one if isinstance(one, type) else type(one) for one in results}
+            for both, made, versions in sides:
+                if turn == 6:
+                    await both.records.put(Put(header_key(2), b"ended", versions[2]))
+                if turn == 12:
+                    await made[1].seal()
+        assert seen == {list, tuple, VersionMismatch, LedgerSealed}
+        for number in range(3):
+            assert await entries_of(sides[0][1][number]) == await entries_of(sides[1][1][number])
+        assert len(await shared.operations()) == len(await separate.operations())
 
 
-def test_one_commit_for_many_ledgers(ledgers: Ledgers) -> None:
+async def test_one_commit_for_many_ledgers(ledgers: Ledgers) -> None:
     """The operations and entries of one turn are one commit."""
-
-    async def test() -> None:
-        async with opened(ledgers) as both, ledgers.session() as looking:
-            made = await both.create(*(f"l{number}" for number in range(12)))
-            versions = await both.begin(*range(3))
-            numbers = "SELECT count(DISTINCT xmin::text) FROM {} WHERE {}"
-            calls = (
-                announce(ledger, request(number % 3, versions[number % 3], ledger))
-                for number, ledger in enumerate(made)
-            )
-            done = await asyncio.gather(*calls)
-            assert await looking.fetchval(numbers.format("records", "path LIKE '/txn-op/%'")) == 1
-            assert await looking.fetchval(numbers.format("entries", "true")) == 1
-            assert {one.record for one in done} == set(await both.operations())
-
-    ledgers.run(test)
+    async with opened(ledgers) as both, ledgers.session() as looking:
+        made = await both.create(*(f"l{number}" for number in range(12)))
+        versions = await both.begin(*range(3))
+        numbers = "SELECT count(DISTINCT xmin::text) FROM {} WHERE {}"
+        calls = (
+            announce(ledger, request(number % 3, versions[number % 3], ledger)) for number, ledger in enumerate(made)
+        )
+        done = await asyncio.gather(*calls)
+        assert await looking.fetchval(numbers.format("records", "path LIKE '/txn-op/%'")) == 1
+        assert await looking.fetchval(numbers.format("entries", "true")) == 1
+        assert {one.record for one in done} == set(await both.operations())
 
 
-def test_calls_for_one_ledger(ledgers: Ledgers) -> None:
+async def test_calls_for_one_ledger(ledgers: Ledgers) -> None:
     """Calls for one ledger are appended in order, each with the position before it; a plain append fits between."""
-
-    async def test() -> None:
-        async with opened(ledgers) as both:
-            (ledger,) = await both.create("a")
-            one, two = await both.begin(1, 2)
-            first, second, plain, third = await asyncio.gather(
-                announce(ledger, request(1, one, ledger, Append(b"1"), Append(b"2"))),
-                announce(ledger, request(2, two, ledger, Append(b"3"))),
-                ledger.append((Append(b"4"),), None),
-                announce(ledger, request(1, one, ledger, Append(b"5"))),
-            )
-            assert await entries_of(ledger) == [b"1", b"2", b"3", b"4", b"5"]
-            id_ = plain[0].position.ledger_id
-            afters = [Position.parse(done.operation.after) for done in (first, second, third)]
-            assert afters[1:] == [Position(id_, 1), Position(id_, 3)]
-            assert afters[0] < Position(id_, 0)
-            for done in (first, second, third):
-                assert decode_operation(done.record) == done.operation
-                assert await both.records.get(done.record.key) == done.record
-                assert encode(done.operation) == done.record.value
-
-    ledgers.run(test)
+    async with opened(ledgers) as both:
+        (ledger,) = await both.create("a")
+        one, two = await both.begin(1, 2)
+        first, second, plain, third = await asyncio.gather(
+            announce(ledger, request(1, one, ledger, Append(b"1"), Append(b"2"))),
+            announce(ledger, request(2, two, ledger, Append(b"3"))),
+            ledger.append((Append(b"4"),), None),
+            announce(ledger, request(1, one, ledger, Append(b"5"))),
+        )
+        assert await entries_of(ledger) == [b"1", b"2", b"3", b"4", b"5"]
+        id_ = plain[0].position.ledger_id
+        afters = [Position.parse(done.operation.after) for done in (first, second, third)]
+        assert afters[1:] == [Position(id_, 1), Position(id_, 3)]
+        assert afters[0] < Position(id_, 0)
+        for done in (first, second, third):
+            assert decode_operation(done.record) == done.operation
+            assert await both.records.get(done.record.key) == done.record
+            assert encode(done.operation) == done.record.value
 
 
-def test_only_calls_of_changed_headers_are_refused(ledgers: Ledgers) -> None:
+async def test_only_calls_of_changed_headers_are_refused(ledgers: Ledgers) -> None:
     """If one header is not as expected, its call is refused; others, also for the same ledger, are performed."""
-
-    async def test() -> None:
-        async with opened(ledgers) as both:
-            shared, free = await both.create("shared", "free")
-            one, two = await both.begin(1, 2)
-            ended = await both.records.put(Put(header_key(2), b"ended", two))
-            answers = await outcomes(
-                announce(shared, request(1, one, shared, Append(b"1"))),
-                announce(shared, request(2, two, shared, Append(b"2"))),
-                announce(free, request(1, one, free, Append(b"3"))),
-                announce(shared, request(1, one, shared, Append(b"4"))),
-                announce(free, request(3, 1, free, Append(b"5"))),
-            )
-            done, refused = Announced, VersionMismatch
-            assert kinds(answers) == [done, refused, done, done, refused]
-            assert [(answers[at].key, answers[at].actual) for at in (1, 4)] == [
-                (header_key(2), ended),
-                (header_key(3), None),
-            ]
-            assert await entries_of(shared) == [b"1", b"4"]
-            assert await entries_of(free) == [b"3"]
-            assert len(await both.operations()) == 3
-
-    ledgers.run(test)
+    async with opened(ledgers) as both:
+        shared, free = await both.create("shared", "free")
+        one, two = await both.begin(1, 2)
+        ended = await both.records.put(Put(header_key(2), b"ended", two))
+        answers = await outcomes(
+            announce(shared, request(1, one, shared, Append(b"1"))),
+            announce(shared, request(2, two, shared, Append(b"2"))),
+            announce(free, request(1, one, free, Append(b"3"))),
+            announce(shared, request(1, one, shared, Append(b"4"))),
+            announce(free, request(3, 1, free, Append(b"5"))),
+        )
+        done, refused = Announced, VersionMismatch
+        assert kinds(answers) == [done, refused, done, done, refused]
+        assert [(answers[at].key, answers[at].actual) for at in (1, 4)] == [
+            (header_key(2), ended),
+            (header_key(3), None),
+        ]
+        assert await entries_of(shared) == [b"1", b"4"]
+        assert await entries_of(free) == [b"3"]
+        assert len(await both.operations()) == 3
 
 
-def test_a_full_ledger(ledgers: Ledgers) -> None:
+async def test_a_full_ledger(ledgers: Ledgers) -> None:
     """Operations name the ledger of their entries, also when a call fills it and the next opens."""
-
-    async def test() -> None:
-        async with opened(ledgers, ledger_entries_max=3) as both:
-            (ledger,) = await both.create("a")
-            (version,) = await both.begin(1)
-            calls = (announce(ledger, request(1, version, ledger, Append(b"%d" % at))) for at in range(8))
-            done = await asyncio.gather(*calls)
-            assert await entries_of(ledger) == [b"%d" % at for at in range(8)]
-            assert [one.appended[0].position.entry_id for one in done] == [0, 1, 2, 0, 1, 2, 0, 1]
-            assert [one.operation.ledger for one in done] == [one.appended[0].position.ledger_id for one in done]
-            before = [one.appended[0].position for one in done[:-1]]
-            assert [Position.parse(one.operation.after) for one in done[1:]] == before
-
-    ledgers.run(test)
+    async with opened(ledgers, ledger_entries_max=3) as both:
+        (ledger,) = await both.create("a")
+        (version,) = await both.begin(1)
+        calls = (announce(ledger, request(1, version, ledger, Append(b"%d" % at))) for at in range(8))
+        done = await asyncio.gather(*calls)
+        assert await entries_of(ledger) == [b"%d" % at for at in range(8)]
+        assert [one.appended[0].position.entry_id for one in done] == [0, 1, 2, 0, 1, 2, 0, 1]
+        assert [one.operation.ledger for one in done] == [one.appended[0].position.ledger_id for one in done]
+        before = [one.appended[0].position for one in done[:-1]]
+        assert [Position.parse(one.operation.after) for one in done[1:]] == before
 
 
-def test_a_number_in_use(ledgers: Ledgers) -> None:
+async def test_a_number_in_use(ledgers: Ledgers) -> None:
     """A record that was written with its whole key keeps its key, and the operation gets a later number."""
-
-    async def test() -> None:
-        async with opened(ledgers) as both:
-            (ledger,) = await both.create("a")
-            (version,) = await both.begin(1)
-            last = int(await _number(ledgers))
-            taken = [Key(f"{prefix_of(1).path}/{last + more:020d}", prefix_of(1).partition) for more in (1, 2, 3)]
-            async with ledgers.session() as session:
-                for key in taken:
-                    await session.execute(
-                        "INSERT INTO records (path, partition, version, value) VALUES ($1, $2, 1, 'mine')",
-                        key.path,
-                        key.partition,
-                    )
-            done = await announce(ledger, request(1, version, ledger))
-            assert done.record.key not in taken
+    async with opened(ledgers) as both:
+        (ledger,) = await both.create("a")
+        (version,) = await both.begin(1)
+        last = int(await _number(ledgers))
+        taken = [Key(f"{prefix_of(1).path}/{last + more:020d}", prefix_of(1).partition) for more in (1, 2, 3)]
+        async with ledgers.session() as session:
             for key in taken:
-                found = await both.records.get(key)
-                assert found is not None
-                assert found.value == b"mine"
-            assert await both.operations() == [done.record]
-
-    ledgers.run(test)
+                await session.execute(
+                    "INSERT INTO records (path, partition, version, value) VALUES ($1, $2, 1, 'mine')",
+                    key.path,
+                    key.partition,
+                )
+        done = await announce(ledger, request(1, version, ledger))
+        assert done.record.key not in taken
+        for key in taken:
+            found = await both.records.get(key)
+            assert found is not None
+            assert found.value == b"mine"
+        assert await both.operations() == [done.record]
 
 
 async def _number(ledgers: Ledgers) -> int:
@@ -242,41 +217,33 @@ async def _number(ledgers: Ledgers) -> int:
         return int(await session.fetchval("SELECT last_value FROM txnframework_numbers"))
 
 
-def test_invalid_value_of_one_call(ledgers: Ledgers) -> None:
+async def test_invalid_value_of_one_call(ledgers: Ledgers) -> None:
     """Of calls sent together, only the one with a value that PostgreSQL rejects fails."""
-
-    async def test() -> None:
-        async with opened(ledgers) as both:
-            made = await both.create("a", "b", "c")
-            (version,) = await both.begin(1)
-            indexes: list[tuple[IndexEntry, ...]] = [(), (IndexEntry("nul\0", b"k"),), ()]
-            answers = await outcomes(
-                *(
-                    announce(ledger, request(1, version, ledger, indexes=more))
-                    for ledger, more in zip(made, indexes, strict=True)
-                )
+    async with opened(ledgers) as both:
+        made = await both.create("a", "b", "c")
+        (version,) = await both.begin(1)
+        indexes: list[tuple[IndexEntry, ...]] = [(), (IndexEntry("nul\0", b"k"),), ()]
+        answers = await outcomes(
+            *(
+                announce(ledger, request(1, version, ledger, indexes=more))
+                for ledger, more in zip(made, indexes, strict=True)
             )
-            assert kinds(answers) == [Announced, InvalidInput, Announced]
-            assert [len(await entries_of(ledger)) for ledger in made] == [1, 0, 1]
-            assert len(await both.operations()) == 2
+        )
+        assert kinds(answers) == [Announced, InvalidInput, Announced]
+        assert [len(await entries_of(ledger)) for ledger in made] == [1, 0, 1]
+        assert len(await both.operations()) == 2
 
-    ledgers.run(test)
 
-
-def test_watches_of_other_clients(ledgers: Ledgers) -> None:
+async def test_watches_of_other_clients(ledgers: Ledgers) -> None:
     """Another client is notified of each record, and of everything if the names are too long for that."""
-
-    async def test() -> None:
-        async with opened(ledgers) as both, opened(ledgers) as other:
-            (ledger,) = await both.create("a")
-            (version,) = await both.begin(1)
-            for more in ([], [IndexEntry("long", b"k" * 1_000)] * 1, [IndexEntry("l" * 7_990, b"k")]):
-                by_key = KeyRange(f"{prefix_of(1).path}/", f"{prefix_of(1).path}0")
-                watches = [await other.records.watch(target) for target in (EVERYTHING, by_key)]
-                await announce(ledger, request(1, version, ledger, indexes=more))
-                await asyncio.gather(*(watch.changed() for watch in watches))
-
-    ledgers.run(test)
+    async with opened(ledgers) as both, opened(ledgers) as other:
+        (ledger,) = await both.create("a")
+        (version,) = await both.begin(1)
+        for more in ([], [IndexEntry("long", b"k" * 1_000)] * 1, [IndexEntry("l" * 7_990, b"k")]):
+            by_key = KeyRange(f"{prefix_of(1).path}/", f"{prefix_of(1).path}0")
+            watches = [await other.records.watch(target) for target in (EVERYTHING, by_key)]
+            await announce(ledger, request(1, version, ledger, indexes=more))
+            await asyncio.gather(*(watch.changed() for watch in watches))
 
 
 def test_parts_of_a_document() -> None:

@@ -98,34 +98,30 @@ async def entries_of(ledger: IManagedLedger) -> int:
     return sum(summary.entries for summary in await ledger.ledgers(-1, 10_000))
 
 
-def test_many_processes(ledgers: Ledgers) -> None:
+async def test_many_processes(ledgers: Ledgers) -> None:
     """The reader sees no gap, no duplicate and nothing after the seal, and finds every confirmed entry."""
+    async with ledgers.opened() as one, ledgers.opened() as two:
+        ledger = await one.create("shared")
+        async with writers(ledgers.url) as processes:
+            following = asyncio.create_task(follow(await two.open("shared")))
+            disturbing = asyncio.create_task(disturb(ledger))
+            confirmed = await asyncio.gather(*(told(process) for process in processes))
+            sealed, followed = await disturbing, await following
 
-    async def test() -> None:
-        async with ledgers.opened() as one, ledgers.opened() as two:
-            ledger = await one.create("shared")
-            async with writers(ledgers.url) as processes:
-                following = asyncio.create_task(follow(await two.open("shared")))
-                disturbing = asyncio.create_task(disturb(ledger))
-                confirmed = await asyncio.gather(*(told(process) for process in processes))
-                sealed, followed = await disturbing, await following
+        assert sealed.sealed
+        assert await ledger.tail() == sealed
+        assert len(followed) >= ENTRIES
+        standing: list[LedgerEntry] = []
+        await read_up_to(ledger, sealed, standing)
+        assert followed == standing
 
-            assert sealed.sealed
-            assert await ledger.tail() == sealed
-            assert len(followed) >= ENTRIES
-            standing: list[LedgerEntry] = []
-            await read_up_to(ledger, sealed, standing)
-            assert followed == standing
-
-            by_ledger: dict[int, list[int]] = defaultdict(list)
-            for entry in standing:
-                by_ledger[entry.position.ledger_id].append(entry.position.entry_id)
-            assert all(ids == list(range(len(ids))) for ids in by_ledger.values())
-            assert len({entry.data for entry in standing}) == len(standing)
-            # What was appended was confirmed as well: no process was stopped.
-            assert {str(entry.position): entry.data.decode() for entry in standing} == {
-                position: data for one in confirmed for position, data in one.items()
-            }
-            assert all(len(one) for one in confirmed)
-
-    ledgers.run(test)
+        by_ledger: dict[int, list[int]] = defaultdict(list)
+        for entry in standing:
+            by_ledger[entry.position.ledger_id].append(entry.position.entry_id)
+        assert all(ids == list(range(len(ids))) for ids in by_ledger.values())
+        assert len({entry.data for entry in standing}) == len(standing)
+        # What was appended was confirmed as well: no process was stopped.
+        assert {str(entry.position): entry.data.decode() for entry in standing} == {
+            position: data for one in confirmed for position, data in one.items()
+        }
+        assert all(len(one) for one in confirmed)

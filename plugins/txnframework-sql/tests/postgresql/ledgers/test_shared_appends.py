@@ -124,128 +124,104 @@ def random_call(rng: random.Random, ledgers: int) -> Call:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_same_effect_as_separate_appends(ledgers: Ledgers, seed: int) -> None:
+async def test_same_effect_as_separate_appends(ledgers: Ledgers, seed: int) -> None:
     """Positions, copies, refusals and entries are those of the same calls one after the other."""
-
-    async def test() -> None:
-        rng = random.Random(seed)
-        async with ledgers.opened(ledger_entries_max=7) as store:
-            shared = Side([await store.create(f"shared{number}") for number in range(4)], True)
-            separate = Side([await store.create(f"separate{number}") for number in range(4)], False)
-            kinds: set[object] = set()
-            for turn in range(14):
-                calls = [random_call(rng, 4) for _ in range(rng.randrange(2, 12))]
-                answers = await shared.answers(calls)
-                assert answers == await separate.answers(calls)
-                for answer in answers:
-                    kinds.update({one.duplicate for one in answer} if isinstance(answer, list) else {answer})
-                if turn == 10:
-                    for side in (shared, separate):
-                        await side.ledgers[2].seal()
-                        await store.delete(side.ledgers[3].name, None)
-            assert await shared.state() == await separate.state()
-            assert kinds == {False, True, LedgerClosed, LedgerSealed, LedgerNotFound}
-
-    ledgers.run(test)
+    rng = random.Random(seed)
+    async with ledgers.opened(ledger_entries_max=7) as store:
+        shared = Side([await store.create(f"shared{number}") for number in range(4)], True)
+        separate = Side([await store.create(f"separate{number}") for number in range(4)], False)
+        kinds: set[object] = set()
+        for turn in range(14):
+            calls = [random_call(rng, 4) for _ in range(rng.randrange(2, 12))]
+            answers = await shared.answers(calls)
+            assert answers == await separate.answers(calls)
+            for answer in answers:
+                kinds.update({one.duplicate for one in answer} if isinstance(answer, list) else {answer})
+            if turn == 10:
+                for side in (shared, separate):
+                    await side.ledgers[2].seal()
+                    await store.delete(side.ledgers[3].name, None)
+        assert await shared.state() == await separate.state()
+        assert kinds == {False, True, LedgerClosed, LedgerSealed, LedgerNotFound}
 
 
-def test_one_statement_for_many_ledgers(ledgers: Ledgers) -> None:
+async def test_one_statement_for_many_ledgers(ledgers: Ledgers) -> None:
     """The appends of one turn are one commit; many are divided between two."""
-
-    async def test() -> None:
-        async with ledgers.opened() as store, ledgers.session() as looking:
-            made = [await store.create(f"l{number}") for number in range(40)]
-            commits = 0
-            for count, statements in ((12, 1), (40, 2)):
-                await asyncio.gather(*(ledger.append((Append(b"x"),), None) for ledger in made[:count]))
-                before, commits = commits, await looking.fetchval("SELECT count(DISTINCT xmin::text) FROM entries")
-                assert commits - before == statements
-
-    ledgers.run(test)
+    async with ledgers.opened() as store, ledgers.session() as looking:
+        made = [await store.create(f"l{number}") for number in range(40)]
+        commits = 0
+        for count, statements in ((12, 1), (40, 2)):
+            await asyncio.gather(*(ledger.append((Append(b"x"),), None) for ledger in made[:count]))
+            before, commits = commits, await looking.fetchval("SELECT count(DISTINCT xmin::text) FROM entries")
+            assert commits - before == statements
 
 
-def test_locked_ledgers_delay_no_others(ledgers: Ledgers) -> None:
+async def test_locked_ledgers_delay_no_others(ledgers: Ledgers) -> None:
     """Others are appended to while ledgers are locked, more of them than there are connections; order is kept."""
-
-    async def test() -> None:
-        locked = "SELECT FROM managed_ledgers WHERE name LIKE 'locked%' FOR UPDATE"
-        async with ledgers.opened() as store:
-            free = [await store.create(f"free{number}") for number in range(3)]
-            waiting = [await store.create(f"locked{number}") for number in range(12)]
-            async with ledgers.held(locked) as hold:
-                late = [
-                    asyncio.create_task(ledger.append((Append(b"%d" % number),), None))
-                    for number in range(3)
-                    for ledger in waiting
-                ]
-                for _ in range(2):
-                    await asyncio.gather(*(ledger.append((Append(b"x"),), None) for ledger in free))
-                await hold.waiting(1)
-                assert not any(one.done() for one in late)
-                await hold.let_go()
-                await asyncio.gather(*late)
-            for ledger in waiting:
-                entries = await ledger.read(EntryRange(EARLIEST, (await ledger.tail()).last_confirmed), Limit(10))
-                assert [one.data for one in entries] == [b"0", b"1", b"2"]
-
-    ledgers.run(test)
+    locked = "SELECT FROM managed_ledgers WHERE name LIKE 'locked%' FOR UPDATE"
+    async with ledgers.opened() as store:
+        free = [await store.create(f"free{number}") for number in range(3)]
+        waiting = [await store.create(f"locked{number}") for number in range(12)]
+        async with ledgers.held(locked) as hold:
+            late = [
+                asyncio.create_task(ledger.append((Append(b"%d" % number),), None))
+                for number in range(3)
+                for ledger in waiting
+            ]
+            for _ in range(2):
+                await asyncio.gather(*(ledger.append((Append(b"x"),), None) for ledger in free))
+            await hold.waiting(1)
+            assert not any(one.done() for one in late)
+            await hold.let_go()
+            await asyncio.gather(*late)
+        for ledger in waiting:
+            entries = await ledger.read(EntryRange(EARLIEST, (await ledger.tail()).last_confirmed), Limit(10))
+            assert [one.data for one in entries] == [b"0", b"1", b"2"]
 
 
-def test_lost_connection(ledgers: Ledgers) -> None:
+async def test_lost_connection(ledgers: Ledgers) -> None:
     """After a lost connection, the append to each ledger raises OutcomeUnknown; sent again, each is stored once."""
-
-    async def test() -> None:
-        async with ledgers.opened() as store:
-            made = [await store.create(f"l{number}") for number in range(3)]
-            entry = Append(b"x", sequence=ProducerSequence("p", 1, 1))
-            async with ledgers.held("LOCK TABLE entries IN EXCLUSIVE MODE") as hold:
-                sent = asyncio.gather(*(ledger.append((entry,), None) for ledger in made), return_exceptions=True)
-                await hold.waiting(1)
-                await hold.end_waiting()
-                answers = await sent
-            assert [type(answer) for answer in answers] == [OutcomeUnknown] * 3
-            assert len({id(answer) for answer in answers}) == 3
-            for (again,) in await asyncio.gather(*(ledger.append((entry,), None) for ledger in made)):
-                assert again == Appended(again.position)
-
-    ledgers.run(test)
+    async with ledgers.opened() as store:
+        made = [await store.create(f"l{number}") for number in range(3)]
+        entry = Append(b"x", sequence=ProducerSequence("p", 1, 1))
+        async with ledgers.held("LOCK TABLE entries IN EXCLUSIVE MODE") as hold:
+            sent = asyncio.gather(*(ledger.append((entry,), None) for ledger in made), return_exceptions=True)
+            await hold.waiting(1)
+            await hold.end_waiting()
+            answers = await sent
+        assert [type(answer) for answer in answers] == [OutcomeUnknown] * 3
+        assert len({id(answer) for answer in answers}) == 3
+        for (again,) in await asyncio.gather(*(ledger.append((entry,), None) for ledger in made)):
+            assert again == Appended(again.position)
 
 
-def test_invalid_value_of_one_ledger(ledgers: Ledgers) -> None:
+async def test_invalid_value_of_one_ledger(ledgers: Ledgers) -> None:
     """Of appends sent together, only the one with a value that PostgreSQL rejects fails."""
-
-    async def test() -> None:
-        async with ledgers.opened() as store:
-            made = [await store.create(f"l{number}") for number in range(3)]
-            names = ("p", "nul\0", "q")
-            answers = await asyncio.gather(
-                *(
-                    ledger.append((Append(b"x", sequence=ProducerSequence(name, 1, 1)),), None)
-                    for ledger, name in zip(made, names, strict=True)
-                ),
-                return_exceptions=True,
-            )
-            assert [type(answer) for answer in answers] == [tuple, InvalidInput, tuple]
-            assert [(await ledger.tail()).last_confirmed.entry_id for ledger in made] == [0, -1, 0]
-
-    ledgers.run(test)
+    async with ledgers.opened() as store:
+        made = [await store.create(f"l{number}") for number in range(3)]
+        names = ("p", "nul\0", "q")
+        answers = await asyncio.gather(
+            *(
+                ledger.append((Append(b"x", sequence=ProducerSequence(name, 1, 1)),), None)
+                for ledger, name in zip(made, names, strict=True)
+            ),
+            return_exceptions=True,
+        )
+        assert [type(answer) for answer in answers] == [tuple, InvalidInput, tuple]
+        assert [(await ledger.tail()).last_confirmed.entry_id for ledger in made] == [0, -1, 0]
 
 
-def test_copies_beyond_the_window_go(ledgers: Ledgers) -> None:
+async def test_copies_beyond_the_window_go(ledgers: Ledgers) -> None:
     """All sequences of each producer's window are found, and only few more are stored."""
-
-    async def test() -> None:
-        window, count = 160, 800
-        async with ledgers.opened(deduplication_window_sequences=window) as store, ledgers.session() as session:
-            made = [await store.create(f"l{number}") for number in range(2)]
-            for first in range(0, count, 20):
-                entries = tuple(
-                    Append(b"x", sequence=ProducerSequence("p", number, number)) for number in range(first, first + 20)
-                )
-                await asyncio.gather(*(ledger.append(entries, None) for ledger in made))
-            assert await session.fetchval("SELECT count(*) FROM producer_copies") <= 2 * 2 * window
-            for ledger in made:
-                assert await ledger.find_sequence("p", 0) is None
-                assert all([await ledger.find_sequence("p", number) for number in range(count - window, count)])
-
-    ledgers.run(test)
+    window, count = 160, 800
+    async with ledgers.opened(deduplication_window_sequences=window) as store, ledgers.session() as session:
+        made = [await store.create(f"l{number}") for number in range(2)]
+        for first in range(0, count, 20):
+            entries = tuple(
+                Append(b"x", sequence=ProducerSequence("p", number, number)) for number in range(first, first + 20)
+            )
+            await asyncio.gather(*(ledger.append(entries, None) for ledger in made))
+        assert await session.fetchval("SELECT count(*) FROM producer_copies") <= 2 * 2 * window
+        for ledger in made:
+            assert await ledger.find_sequence("p", 0) is None
+            assert all([await ledger.find_sequence("p", number) for number in range(count - window, count)])

@@ -101,86 +101,66 @@ URLS = [
 
 
 @pytest.mark.parametrize(("change", "expected", "sentence"), URLS)
-def test_no_connection(
+async def test_no_connection(
     wire: Any, said: io.StringIO, change: dict[str, Any], expected: type[TxnFrameworkError], sentence: str
 ) -> None:
     """Each kind of mistake has its own sentence with the server's URL; InvalidInput if only the user can correct it."""
-
-    async def test() -> None:
-        asyncio.get_running_loop().set_debug(True)
-        url = wire.url_with(**change)
-        error = await failure(url)
-        assert isinstance(error, expected)
-        assert sentence in str(error)
-        assert "postgresql://" in str(error)
-        assert wire.password
-        check(error, said, wire.password)
-
-    wire.run(test)
+    asyncio.get_running_loop().set_debug(True)
+    url = wire.url_with(**change)
+    error = await failure(url)
+    assert isinstance(error, expected)
+    assert sentence in str(error)
+    assert "postgresql://" in str(error)
+    assert wire.password
+    check(error, said, wire.password)
 
 
-def test_user_without_entry(wire: Any, said: io.StringIO) -> None:
+async def test_user_without_entry(wire: Any, said: io.StringIO) -> None:
     """The error of a user without access names the setting that grants it."""
-
-    async def test() -> None:
-        role = f"{wire.name}_none"
-        await wire.ask(f"CREATE ROLE {role} NOLOGIN PASSWORD '{SECRET}'")
-        try:
-            error = await failure(wire.url_with(login=f"{role}:{SECRET}"))
-        finally:
-            await wire.ask(f"DROP ROLE {role}")
-        assert isinstance(error, InvalidInput)
-        assert "pg_hba.conf" in str(error)
-        check(error, said)
-
-    wire.run(test)
+    role = f"{wire.name}_none"
+    await wire.ask(f"CREATE ROLE {role} NOLOGIN PASSWORD '{SECRET}'")
+    try:
+        error = await failure(wire.url_with(login=f"{role}:{SECRET}"))
+    finally:
+        await wire.ask(f"DROP ROLE {role}")
+    assert isinstance(error, InvalidInput)
+    assert "pg_hba.conf" in str(error)
+    check(error, said)
 
 
-def test_a_right_that_is_missing(wire: Any, said: io.StringIO) -> None:
+async def test_a_right_that_is_missing(wire: Any, said: io.StringIO) -> None:
     """A statement that the user may not execute fails with the missing right."""
-
-    async def test() -> None:
-        role = f"{wire.name}_poor"
-        await wire.ask(f"CREATE ROLE {role} LOGIN PASSWORD '{SECRET}'")
-        await wire.ask("CREATE TABLE public.kept (number int)")
-        try:
-            url = wire.url_with(login=f"{role}:{SECRET}")
-            async with wire.connected(url) as connections, connections.lend() as connection:
-                with pytest.raises(InvalidInput, match="let the owner grant it") as raised:
-                    await connection.write("INSERT INTO public.kept VALUES (1)")
-        finally:
-            await wire.ask(f"DROP ROLE {role}")
-        check(raised.value, said)
-
-    wire.run(test)
+    role = f"{wire.name}_poor"
+    await wire.ask(f"CREATE ROLE {role} LOGIN PASSWORD '{SECRET}'")
+    await wire.ask("CREATE TABLE public.kept (number int)")
+    try:
+        url = wire.url_with(login=f"{role}:{SECRET}")
+        async with wire.connected(url) as connections, connections.lend() as connection:
+            with pytest.raises(InvalidInput, match="let the owner grant it") as raised:
+                await connection.write("INSERT INTO public.kept VALUES (1)")
+    finally:
+        await wire.ask(f"DROP ROLE {role}")
+    check(raised.value, said)
 
 
 @pytest.mark.parametrize("data", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"N", b"E" + b"\0" * 30])
-def test_something_else_answers(wire: Any, said: io.StringIO, data: bytes) -> None:
+async def test_something_else_answers(wire: Any, said: io.StringIO, data: bytes) -> None:
     """A service that is not PostgreSQL is refused."""
-
-    async def test() -> None:
-        async with answering(data) as address:
-            error = await failure(wire.url_with(address=address, login=LOGIN), connect_timeout_ms=2_000)
-        assert isinstance(error, Unavailable | InvalidInput)
-        check(error, said)
-
-    wire.run(test)
+    async with answering(data) as address:
+        error = await failure(wire.url_with(address=address, login=LOGIN), connect_timeout_ms=2_000)
+    assert isinstance(error, Unavailable | InvalidInput)
+    check(error, said)
 
 
-def test_nothing_answers(wire: Any, said: io.StringIO) -> None:
+async def test_nothing_answers(wire: Any, said: io.StringIO) -> None:
     """A server that accepts connections without replying is given up after ``connect_timeout_ms``."""
-
-    async def test() -> None:
-        async with wire.proxied() as (connections, proxy):
-            proxy.drop(Side.SERVER)
-            error = await failure(wire.url_with(address=proxy.address, login=LOGIN), connect_timeout_ms=50)
-            assert isinstance(error, Unavailable)
-            assert "connect_timeout_ms" in str(error)
-            check(error, said)
-            del connections
-
-    wire.run(test)
+    async with wire.proxied() as (connections, proxy):
+        proxy.drop(Side.SERVER)
+        error = await failure(wire.url_with(address=proxy.address, login=LOGIN), connect_timeout_ms=50)
+        assert isinstance(error, Unavailable)
+        assert "connect_timeout_ms" in str(error)
+        check(error, said)
+        del connections
 
 
 def test_the_environment(wire: Any, said: io.StringIO, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -216,57 +196,45 @@ def test_the_environment(wire: Any, said: io.StringIO, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("name", ["PGPORT", "PGSSLMODE", "PGTARGETSESSIONATTRS", "PGSSLNEGOTIATION"])
-def test_nonsense_in_the_environment(wire: Any, said: io.StringIO, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+async def test_nonsense_in_the_environment(
+    wire: Any, said: io.StringIO, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """An invalid environment variable raises InvalidInput, and its value is not shown."""
     monkeypatch.setenv(name, SECRET)
 
-    async def test() -> None:
-        with pytest.raises(InvalidInput) as raised:
-            raise await failure("postgresql:///db" if name == "PGPORT" else wire.url)
-        check(raised.value, said)
-
-    wire.run(test)
+    with pytest.raises(InvalidInput) as raised:
+        raise await failure("postgresql:///db" if name == "PGPORT" else wire.url)
+    check(raised.value, said)
 
 
-def test_several_hosts(wire: Any) -> None:
+async def test_several_hosts(wire: Any) -> None:
     """The first serving host is used; hosts that refuse or do not reply, and standbys, are skipped."""
-
-    async def test() -> None:
-        login, _, rest = wire.url.removeprefix("postgresql://").rpartition("@")
-        async with wire.proxied() as (_, proxy):
-            proxy.stall()
-            silent = f"127.0.0.1:{proxy.address[1]}"
-            url = f"postgresql://{login}@127.0.0.1:1,{silent},{rest}?target_session_attrs=read-write"
-            # The one that serves has no more time than the silent one.
-            async with wire.connected(url, connect_timeout_ms=3_000) as connections, connections.lend() as connection:
-                assert await connection.read("SELECT 1") == [(1,)]
-                assert connections.shown_url.partition("@")[2] == f"127.0.0.1:1,{silent},{rest}"
-
-    wire.run(test)
+    login, _, rest = wire.url.removeprefix("postgresql://").rpartition("@")
+    async with wire.proxied() as (_, proxy):
+        proxy.stall()
+        silent = f"127.0.0.1:{proxy.address[1]}"
+        url = f"postgresql://{login}@127.0.0.1:1,{silent},{rest}?target_session_attrs=read-write"
+        # The one that serves has no more time than the silent one.
+        async with wire.connected(url, connect_timeout_ms=3_000) as connections, connections.lend() as connection:
+            assert await connection.read("SELECT 1") == [(1,)]
+            assert connections.shown_url.partition("@")[2] == f"127.0.0.1:1,{silent},{rest}"
 
 
-def test_no_password(wire: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_password(wire: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error of a missing password says where to set it."""
     monkeypatch.setenv("PGPASSFILE", "/no/such/file")
     monkeypatch.delenv("PGPASSWORD", raising=False)
 
-    async def test() -> None:
-        error = await failure(wire.url_with(login=wire.user))
-        assert isinstance(error, InvalidInput)
-        assert "PGPASSWORD" in str(error)
-
-    wire.run(test)
+    error = await failure(wire.url_with(login=wire.user))
+    assert isinstance(error, InvalidInput)
+    assert "PGPASSWORD" in str(error)
 
 
-def test_nothing_is_shown_of_what_is_held(wire: Any) -> None:
+async def test_nothing_is_shown_of_what_is_held(wire: Any) -> None:
     """No object of the plugin with a password shows it when it is printed."""
-
-    async def test() -> None:
-        async with wire.connected() as connections, connections.lend() as connection:
-            password = wire.password
-            assert password
-            shown = [connections, connection, connections.server, connections.listener, *vars(connection).values()]
-            gc.collect()
-            assert password not in " ".join(f"{thing} {thing!r}" for thing in shown)
-
-    wire.run(test)
+    async with wire.connected() as connections, connections.lend() as connection:
+        password = wire.password
+        assert password
+        shown = [connections, connection, connections.server, connections.listener, *vars(connection).values()]
+        gc.collect()
+        assert password not in " ".join(f"{thing} {thing!r}" for thing in shown)

@@ -58,90 +58,70 @@ async def after_everything(wire: Any) -> int:
     return int(await wire.ask("SELECT number FROM public.kept FOR UPDATE"))
 
 
-def test_lost_while_it_waits_for_a_lock(wire: Any) -> None:
+async def test_lost_while_it_waits_for_a_lock(wire: Any) -> None:
     """
     A server that does not notice the loss would write once it gets the lock, after a read; its process is ended first.
     """
-
-    async def test() -> None:
-        async with wire.proxied() as (connections, proxy):
-            async with row_locked(wire, connections):
-                await lose(wire, connections, proxy.reset_connections)
-                seen = await connections.run(read)
-            assert seen == await after_everything(wire) == 1
-
-    wire.run(test)
-
-
-def test_opened_again(wire: Any) -> None:
-    """An uncertain write outlives its connections: a store that is opened again decides it as well."""
-
-    async def test() -> None:
-        async with wire.proxied() as (connections, proxy):
-            url = wire.url_with(address=proxy.address)
-            async with row_locked(wire, connections):
-                await lose(wire, connections, proxy.reset_connections)
-                await connections.close()
-                async with wire.connected(url) as again:
-                    seen = await again.run(read)
-            assert seen == await after_everything(wire) == 1
-
-    wire.run(test)
-
-
-def test_cancelled_and_then_lost(wire: Any) -> None:
-    """No read happens before a cancelled write has ended that did not receive its cancellation."""
-
-    async def test() -> None:
-        async with wire.proxied() as (connections, proxy):
-            async with row_locked(wire, connections):
-                writing = asyncio.create_task(connections.run(update))
-                await waiting(wire, 1)
-                # What tells the server to give up is a connection of its own.
-                proxy.cut()
-                writing.cancel()
-                with pytest.raises((asyncio.CancelledError, OutcomeUnknown)):
-                    await writing
-                proxy.restore()
-                seen = await connections.run(read)
-            assert seen == await after_everything(wire) == 1
-
-    wire.run(test)
-
-
-def test_done_before_it_is_ended(wire: Any) -> None:
-    """A write that was committed before its process was ended is found."""
-
-    async def test() -> None:
-        async with wire.proxied() as (connections, proxy):
-            async with row_locked(wire, connections):
-                await lose(wire, connections, proxy.reset_connections)
-            await waiting(wire, 0)
-            assert await connections.run(read) == await after_everything(wire)
-
-    wire.run(test)
-
-
-def test_cannot_be_ended(wire: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the lost process still exists, no connection is lent."""
-
-    async def test() -> None:
-        async with wire.proxied() as (connections, proxy), row_locked(wire, connections):
+    async with wire.proxied() as (connections, proxy):
+        async with row_locked(wire, connections):
             await lose(wire, connections, proxy.reset_connections)
-            with monkeypatch.context() as patched:
-                # It has heard that it is to end, and is in the middle of something that nothing interrupts.
-                patched.setattr(
-                    "txnframework_sql.postgresql._connection._END",
-                    "SELECT $3::int < 0 FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2",
-                )
-                with pytest.raises(Unavailable, match="has not yet ended process"):
-                    await connections.run(read)
-            assert await connections.run(read) == 1
-
-    wire.run(test)
+            seen = await connections.run(read)
+        assert seen == await after_everything(wire) == 1
 
 
-def test_given_up_here_and_being_ended_by_others(wire: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_opened_again(wire: Any) -> None:
+    """An uncertain write outlives its connections: a store that is opened again decides it as well."""
+    async with wire.proxied() as (connections, proxy):
+        url = wire.url_with(address=proxy.address)
+        async with row_locked(wire, connections):
+            await lose(wire, connections, proxy.reset_connections)
+            await connections.close()
+            async with wire.connected(url) as again:
+                seen = await again.run(read)
+        assert seen == await after_everything(wire) == 1
+
+
+async def test_cancelled_and_then_lost(wire: Any) -> None:
+    """No read happens before a cancelled write has ended that did not receive its cancellation."""
+    async with wire.proxied() as (connections, proxy):
+        async with row_locked(wire, connections):
+            writing = asyncio.create_task(connections.run(update))
+            await waiting(wire, 1)
+            # What tells the server to give up is a connection of its own.
+            proxy.cut()
+            writing.cancel()
+            with pytest.raises((asyncio.CancelledError, OutcomeUnknown)):
+                await writing
+            proxy.restore()
+            seen = await connections.run(read)
+        assert seen == await after_everything(wire) == 1
+
+
+async def test_done_before_it_is_ended(wire: Any) -> None:
+    """A write that was committed before its process was ended is found."""
+    async with wire.proxied() as (connections, proxy):
+        async with row_locked(wire, connections):
+            await lose(wire, connections, proxy.reset_connections)
+        await waiting(wire, 0)
+        assert await connections.run(read) == await after_everything(wire)
+
+
+async def test_cannot_be_ended(wire: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the lost process still exists, no connection is lent."""
+    async with wire.proxied() as (connections, proxy), row_locked(wire, connections):
+        await lose(wire, connections, proxy.reset_connections)
+        with monkeypatch.context() as patched:
+            # It has heard that it is to end, and is in the middle of something that nothing interrupts.
+            patched.setattr(
+                "txnframework_sql.postgresql._connection._END",
+                "SELECT $3::int < 0 FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2",
+            )
+            with pytest.raises(Unavailable, match="has not yet ended process"):
+                await connections.run(read)
+        assert await connections.run(read) == 1
+
+
+async def test_given_up_here_and_being_ended_by_others(wire: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A settled connection is not used again if another caller has requested the end of its process."""
     # As the statement is, but not before it may.
     monkeypatch.setattr(
@@ -150,26 +130,23 @@ def test_given_up_here_and_being_ended_by_others(wire: Any, monkeypatch: pytest.
         " SELECT pg_terminate_backend(pid, $3) FROM may, pg_stat_activity WHERE pid = $1 AND backend_start = $2",
     )
 
-    async def test() -> None:
-        async with (
-            wire.connected(connections_max=1) as connections,
-            wire.connected() as looking,
-            wire.connected() as others,
-        ):
-            assert await looking.run(lambda connection: connection.read("SELECT 1"))
-            async with row_locked(wire, connections), others.lend() as other:
-                await other.read("SELECT pg_advisory_lock(7)")
-                writing = asyncio.create_task(connections.run(update))
+    async with (
+        wire.connected(connections_max=1) as connections,
+        wire.connected() as looking,
+        wire.connected() as others,
+    ):
+        assert await looking.run(lambda connection: connection.read("SELECT 1"))
+        async with row_locked(wire, connections), others.lend() as other:
+            await other.read("SELECT pg_advisory_lock(7)")
+            writing = asyncio.create_task(connections.run(update))
+            await waiting(wire, 1)
+            writing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await writing
+            seen = asyncio.create_task(looking.run(read))
+            async with connections.lend() as connection, connection.transaction():
+                assert await read(connection) == 1
                 await waiting(wire, 1)
-                writing.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await writing
-                seen = asyncio.create_task(looking.run(read))
-                async with connections.lend() as connection, connection.transaction():
-                    assert await read(connection) == 1
-                    await waiting(wire, 1)
-                    await other.read("SELECT pg_advisory_unlock(7)")
-                    assert await seen == 1
-                    assert await read(connection) == 1
-
-    wire.run(test)
+                await other.read("SELECT pg_advisory_unlock(7)")
+                assert await seen == 1
+                assert await read(connection) == 1

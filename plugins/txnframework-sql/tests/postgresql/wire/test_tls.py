@@ -135,24 +135,20 @@ def test_no_authority(wire: Any, certificate: Path, monkeypatch: pytest.MonkeyPa
     asyncio.run(_connect(wire, certificate, "sslmode=verify-full", "localhost", "root.crt"))
 
 
-def test_cancelling_by_tls(wire: Any, certificate: Path) -> None:
+async def test_cancelling_by_tls(wire: Any, certificate: Path) -> None:
     """A cancelled caller's statement is ended over TLS as well."""
-
-    async def test() -> None:
-        front = Front(wire.address, certificate)
-        async with front.listening() as port:
-            url = wire.url_with(address=("localhost", port), query="sslmode=require")
-            async with wire.connected(url, connections_max=1) as connections:
-                async with connections.lend() as connection:
-                    with pytest.raises(TimeoutError):
-                        async with asyncio.timeout(0.01):
-                            await connection.read("SELECT pg_sleep(600)")
-                async with connections.lend() as again:
-                    assert again is connection
-                    assert await again.read("SELECT 1") == [(1,)]
-            assert (front.encrypted, front.plain) == (2, 0)
-
-    wire.run(test)
+    front = Front(wire.address, certificate)
+    async with front.listening() as port:
+        url = wire.url_with(address=("localhost", port), query="sslmode=require")
+        async with wire.connected(url, connections_max=1) as connections:
+            async with connections.lend() as connection:
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.01):
+                        await connection.read("SELECT pg_sleep(600)")
+            async with connections.lend() as again:
+                assert again is connection
+                assert await again.read("SELECT 1") == [(1,)]
+        assert (front.encrypted, front.plain) == (2, 0)
 
 
 async def _connect(wire: Any, certificate: Path, query: str, host: str, expected: str) -> None:
