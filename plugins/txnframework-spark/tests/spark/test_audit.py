@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
@@ -21,21 +20,29 @@ from txnframework.errors import SubscriptionNotFound
 from txnframework.model.compacted import encode_whole
 from txnframework.model.entries import EntryMessage, EntryView, encode_entry
 from txnframework.model.ids import Branch, TxnID
+from txnframework.model.ledger import LedgerSummary
 from txnframework.model.names import TopicName
 from txnframework_spark import process
 from txnframework_spark.jobs.audit.acknowledgments import Flow, check_flow, load_cursors
 from txnframework_spark.jobs.audit.audit import AuditJob
 from txnframework_spark.jobs.audit.checks import first_of_each
-from txnframework_spark.jobs.audit.deployment import load_deployment
-from txnframework_spark.jobs.audit.findings import CHECKS
-from txnframework_spark.jobs.audit.report import AuditResult
+from txnframework_spark.jobs.audit.deployment import Deployment, load_deployment
+from txnframework_spark.jobs.audit.ledgers import (
+    changed_ledgers,
+    counted_ledgers,
+    hashes,
+    missing_entries,
+    stated_ledgers,
+    wrong_counts,
+)
+from txnframework_spark.jobs.audit.report import CHECKS, AuditReport, LedgerReport
 from txnframework_spark.jobs.session import JobProgress
 from txnframework_spark.options.parser import StoreOptions
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-Audit = Callable[..., AuditResult]
+Audit = Callable[..., AuditReport]
 HOUR_MS = 3_600_000
 FLOW = Flow(TopicName.parse("in"), "g", TopicName.parse("out"))
 
@@ -44,7 +51,7 @@ FLOW = Flow(TopicName.parse("in"), "g", TopicName.parse("out"))
 def audit(spark: SparkSession) -> Audit:
     """Return what audits stores, in small tasks, and writes its report beside them."""
 
-    def run(stores: Any, name: str = "report", **options: Any) -> AuditResult:
+    def run(stores: Any, name: str = "report.json", **options: Any) -> AuditReport:
         work = AuditJob(StoreOptions(metadata=stores.url), stores.directory / name, 7, **options)
         return work.run(spark, JobProgress(Console(quiet=True)))
 
@@ -154,16 +161,13 @@ def test_a_healthy_deployment_passes_and_each_corruption_is_found(
     run_available()
     ids = fill(stores)
     before = audit(stores, flows=(FLOW,))
-    assert before.found == []
-    assert set(before.findings) == set(CHECKS) - {"changed-ledger"}
-    report = stores.directory / "report"
-    ledgers = {row["name"]: row for row in pq.read_table(report / "ledgers.parquet").to_pylist()}
+    assert before.findings == []
+    assert before.checks == dict.fromkeys((check for check in CHECKS if check != "changed-ledger"), 0)
+    report = stores.directory / "report.json"
+    ledgers = {one.name: one for one in before.ledgers}
     left = ledgers[segment_of("left")]
-    assert (left["entries"], left["messages"], left["aborted"], left["undecided"]) == (4, 12, 6, 0)
-    assert pq.read_table(report / "transactions").num_rows == 14
-    page = (report / "index.html").read_text()
-    assert "All checks passed" in page
-    assert page.count("<svg") == 3
+    assert (left.entries, left.messages) == (4, 12)
+    assert msgspec.json.decode(report.read_bytes(), type=AuditReport) == before
 
     # It waits for what is settled in the background, so the copied files are complete.
     process.run(stores.host.close())
@@ -174,7 +178,7 @@ def test_a_healthy_deployment_passes_and_each_corruption_is_found(
     damaged = "UPDATE entries SET data = substr(data, 1, 90) || x'ff' || substr(data, 92) WHERE place = ?"
     sql(broken, damaged, place_of(broken, segment_of("damaged"), 2))
     count = "UPDATE ledger_segments SET messages = messages + 1 WHERE ledger_id = ?"
-    sql(broken, count, ledgers[segment_of("counted")]["ledger"])
+    sql(broken, count, ledgers[segment_of("counted")].ledger)
     sql(broken, "DELETE FROM records WHERE path LIKE ?", f"/txn-aborted/%right%{ids['collected-aborted']}%")
     edit(broken, f"/txn/{ids['lost 2']}", "COMMITTED", "ABORTED")
     edit(broken, "/txn-app/app", r'"committed":\[.*\]', '"committed":[]')
@@ -187,7 +191,7 @@ def test_a_healthy_deployment_passes_and_each_corruption_is_found(
 
     after = audit(broken, flows=(FLOW,), since=report)
     copied, one = segment_of("copied"), "segment://public/default/in/0000-7fff-0"
-    found = {(finding.check, finding.name, finding.entry, finding.transaction) for finding in after.found}
+    found = {(finding.check, finding.name, finding.entry, finding.transaction) for finding in after.findings}
     committed_by = {(check, name) for check, name, _, _ in found if check == "batch-without-commit"}
     assert committed_by == {("batch-without-commit", name) for name in ledgers if "/in/" in name}
     assert {one for one in found if one[0] != "batch-without-commit"} == {
@@ -208,10 +212,7 @@ def test_a_healthy_deployment_passes_and_each_corruption_is_found(
         *(("changed-ledger", name, -1, "") for name in (lost, segment_of("damaged"), segment_of("stray"), out)),
     }
     # This store itself refuses to read where an entry is missing.
-    assert set(after.findings) == set(CHECKS) == {"missing-entry", *(finding.check for finding in after.found)}
-    shown = pq.read_table(broken.directory / "report" / "findings.parquet").to_pylist()
-    assert [row["check"] for row in shown] == [finding.check for finding in after.found]
-    assert str(stray) in (broken.directory / "report" / "index.html").read_text()
+    assert set(after.checks) == set(CHECKS) == {"missing-entry", *(finding.check for finding in after.findings)}
 
 
 def test_an_output_behind_an_open_transaction_is_not_missing(
@@ -235,10 +236,58 @@ def test_an_output_behind_an_open_transaction_is_not_missing(
 
 
 def test_many_findings_of_one_check_hide_no_other(spark: SparkSession) -> None:
-    rows = spark.range(100).selectExpr("if(id < 98, 'often', 'seldom') AS check", "id")
+    check = "if(id < 98, 'often', 'seldom') AS check"
+    rows = spark.range(100).selectExpr(
+        check, "'n' AS name", "id AS ledger", "-1 AS entry", "'' AS transaction", "'' AS detail"
+    )
     found = first_of_each(rows, 3)
-    assert sorted(row.check for row in found) == ["often"] * 3 + ["seldom"] * 2
-    assert len({row.id for row in found}) == 5
+    assert sorted(one.check for one in found) == ["often"] * 3 + ["seldom"] * 2
+    assert len({one.ledger for one in found}) == 5
+
+
+def test_missing_entries_are_named_in_one_range_each_and_excuse_the_counts(spark: SparkSession) -> None:
+    """At the beginning, in between and at the end; a ledger without gaps is not named."""
+    columns = "name string, ledger bigint, entry bigint, messages bigint, bytes bigint, hash string, damage string"
+    rows = [("a", 3, entry, 1, 1, "h", None) for entry in (2, 3, 5)] + [("b", 4, 0, 1, 1, "h", None)]
+    entries = spark.createDataFrame(rows, columns)
+    summaries = {("a", 3): LedgerSummary(3, 9, 9, 9, 0), ("b", 4): LedgerSummary(4, 1, 1, 2, 0)}
+    stated = stated_ledgers(spark, Deployment(ledgers=summaries), ())
+    found = sorted(first_of_each(missing_entries(entries, stated)))
+    assert [(one.check, one.name, one.ledger, one.entry, one.detail) for one in found] == [
+        ("missing-entry", "a", 3, 0, "entries 0 to 1 are missing"),
+        ("missing-entry", "a", 3, 4, "the entry is missing"),
+        ("missing-entry", "a", 3, 6, "entries 6 to 8 are missing"),
+    ]
+    (wrong,) = wrong_counts(counted_ledgers(entries, stated))
+    assert (wrong.name, wrong.detail) == ("b", "its entries have 1 bytes instead of 2")
+
+
+def test_an_earlier_report_is_compared_with_the_first_entries_only(spark: SparkSession) -> None:
+    columns = "name string, ledger bigint, entry bigint, hash string"
+
+    def entries(*hashed: str) -> DataFrame:
+        return spark.createDataFrame([("a", 3, number, text) for number, text in enumerate(hashed)], columns)
+
+    def hash_of(*hashed: str) -> str:
+        (row,) = hashes(entries(*hashed)).collect()
+        return str(row["hash"])
+
+    earlier = [
+        LedgerReport("a", 2, 5, 5, 5, ""),
+        LedgerReport("a", 3, 2, 2, 2, hash_of("x", "y")),
+        LedgerReport("a", 4, 1, 1, 1, ""),
+    ]
+    summary = LedgerSummary(3, 3, 3, 1, 0)
+    deployment = Deployment(ledgers={("a", 3): summary, ("a", 5): summary})
+
+    def changed(*hashed: str, gone: bool = False) -> list[int]:
+        places = {("a", 3)} if gone else set()
+        return [one.ledger for one in changed_ledgers(spark, entries(*hashed), earlier, deployment, places)]
+
+    assert changed("x", "y", "z") == [4], "ledger 2 was trimmed, as all before ledger 3"
+    assert changed("x", "z", "z") == [4, 3]
+    assert changed("x") == [4, 3]
+    assert changed("x", gone=True) == [4], "ledger 3 was trimmed after it was listed"
 
 
 def test_a_flow_of_an_unknown_subscription_is_refused(stores: Any, audit: Audit) -> None:

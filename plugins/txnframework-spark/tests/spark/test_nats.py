@@ -96,7 +96,7 @@ def test_five_corruptions_are_found(spark: SparkSession, stores_of: Any, tmp_pat
     # Another host, which has remembered nothing.
     asked = StoreOptions(metadata=url, ledger=url)
     result = AuditJob(asked, tmp_path / "report", 7).run(spark, JobProgress(Console(quiet=True)))
-    assert {(one.check, one.name, one.entry, one.transaction) for one in result.found} == {
+    assert {(one.check, one.name, one.entry, one.transaction) for one in result.findings} == {
         ("missing-ledger", segment_of("gone"), -1, ""),
         ("torn-transaction", f"{segment_of('left')}, {segment_of('right')}", -1, str(ids["aborted"])),
         ("wrong-outcome", segment_of("kept"), -1, str(ids["kept"])),

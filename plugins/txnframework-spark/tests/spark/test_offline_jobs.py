@@ -27,7 +27,7 @@ from txnframework.model.names import TopicName
 from txnframework_spark import process
 from txnframework_spark.errors import ExportConflict, JobFailed
 from txnframework_spark.jobs import command
-from txnframework_spark.jobs.audit.findings import CHECKS
+from txnframework_spark.jobs.audit.report import CHECKS
 from txnframework_spark.jobs.compaction import COMPACTED, UP_TO_DATE, Compaction, CompactionReport, select_segments
 from txnframework_spark.jobs.export import Export
 from txnframework_spark.jobs.export_folder import ExportFolder
@@ -407,7 +407,7 @@ def test_what_an_audit_prints(
     flow = ("--flow", "in", "g", "out")
     status, out, err = typed("audit", "--to", str(tmp_path / "report"), *flow)
     assert status == 1
-    assert f"The report is {tmp_path / 'report' / 'index.html'}" in out
+    assert f"The report is {tmp_path / 'report'}" in out
     assert err.startswith("missing-output: topic://public/default/in: g has acknowledged 'k' in segment ")
     options = ("--match", "upper(cast(key as string))", "--match-output", "'K'", "--output", "json")
     with client.producer("out") as producer:
@@ -415,13 +415,13 @@ def test_what_an_audit_prints(
     status, out, _ = typed("audit", "--to", str(tmp_path / "again"), *flow, *options)
     assert status == 0
     assert {**json.loads(out), "store": "", "created_ms": 0, "bytes": 0} == {
-        **{"store": "", "created_ms": 0, "bytes": 0, "format": 1},
+        **{"store": "", "created_ms": 0, "bytes": 0, "format": 2},
         **{"ledgers": 2, "entries": 2, "messages": 2, "transactions": 0, "findings": []},
         "flows": ["topic://public/default/in g topic://public/default/out"],
         "checks": {check: 0 for check in CHECKS if check != "changed-ledger"},
     }
-    assert "is not empty" in typed("audit", "--to", str(tmp_path / "report"))[2]
-    assert "has no readable report" in typed("audit", "--to", str(tmp_path / "x"), "--since", str(tmp_path))[2]
+    assert "exists; name a new file" in typed("audit", "--to", str(tmp_path / "report"))[2]
+    assert "is not a readable report" in typed("audit", "--to", str(tmp_path / "x"), "--since", str(tmp_path))[2]
 
 
 @pytest.mark.skipif(not PAGE.exists(), reason="the plugin stands without the documentation")

@@ -1,8 +1,7 @@
-"""The pieces of an audit: how ledgers are cut, what is missing in them, and hashes that do not depend on the cuts."""
+"""The pieces of an audit: how ledgers are cut, and what a task says of an entry."""
 
 from __future__ import annotations
 
-from txnframework.broker import HashSum
 from txnframework.model.entries import EntryMessage, encode_entry
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.ledger import LedgerEntry, LedgerSummary
@@ -11,9 +10,7 @@ from txnframework.model.records import HistoryDocument
 from txnframework.model.transactions import Application, CommittedBatch, SourceRange
 from txnframework_spark.jobs.audit.acknowledgments import check_batches
 from txnframework_spark.jobs.audit.deployment import Deployment, Piece, cut
-from txnframework_spark.jobs.audit.findings import AuditFinding
-from txnframework_spark.jobs.audit.pieces import BRANCH, ENTRY, READ, Tally
-from txnframework_spark.jobs.audit.report import Earlier
+from txnframework_spark.jobs.audit.reading import row_of
 
 SEGMENT = "segment://public/default/in/0000-ffff-0"
 ABORTED = Branch(TxnID(0, 7))
@@ -24,58 +21,26 @@ def entry(number: int, branch: Branch | None = None) -> LedgerEntry:
     return LedgerEntry(Position(3, number), encode_entry([message], "p", branch))
 
 
-def read(piece: Piece, *entries: LedgerEntry) -> list[dict[str, object]]:
-    tally = Tally(piece)
-    rows = [row for one in entries for row in tally.add(one, frozenset({ABORTED}))]
-    return [*rows, *tally.finish()]
-
-
-def test_a_ledger_is_cut_by_messages_and_where_an_earlier_audit_ended() -> None:
+def test_a_ledger_is_cut_by_messages() -> None:
     deployment = Deployment(
         ledgers={(SEGMENT, 3): LedgerSummary(3, 10, 1_000, 1, 0), (SEGMENT, 4): LedgerSummary(4, 0, 0, 0, 0)}
     )
     assert [(one.first, one.last) for one in cut(deployment, 400)] == [(0, 3), (4, 7), (8, 9)]
-    earlier = {(SEGMENT, 3): 6, (SEGMENT, 4): 0}
-    assert [(one.first, one.last) for one in cut(deployment, 400, earlier)] == [(0, 3), (4, 5), (6, 7), (8, 9)]
     assert [(one.first, one.last) for one in cut(deployment, 1)] == [(number, number) for number in range(10)]
 
 
-def test_missing_entries_are_named_in_one_range_each() -> None:
-    found = [row for row in read(Piece(SEGMENT, 3, 0, 8), entry(2), entry(3), entry(5)) if row["kind"] == "found"]
-    assert [(row["check"], row["entry"], row["detail"]) for row in found] == [
-        ("missing-entry", 0, "entries 0 to 1 are missing"),
-        ("missing-entry", 4, "the entry is missing"),
-        ("missing-entry", 6, "entries 6 to 8 are missing"),
-    ]
+def test_an_entry_is_seen_as_readers_see_it() -> None:
+    """It is visible, aborted, or not decided yet."""
+    piece = Piece(SEGMENT, 3, 0, 2, readable=Position(3, 1))
+    rows = [row_of(piece, one, frozenset({ABORTED})) for one in (entry(0, ABORTED), entry(1), entry(2, ABORTED))]
+    assert [row.get("visible") for row in rows] == [False, True, None]
+    assert [row.get("txn") for row in rows] == [str(ABORTED.txn_id), None, str(ABORTED.txn_id)]
+    assert [row["messages"] for row in rows] == [1, 1, 1]
 
 
-def test_an_entry_counts_as_readers_see_it() -> None:
-    """It is visible, aborted, or not decided yet; entries of a compacted part are named one by one."""
-    piece = Piece(SEGMENT, 3, 0, 2, readable=Position(3, 1), copied=Position(3, 0))
-    rows = read(piece, entry(0, ABORTED), entry(1), entry(2, ABORTED))
-    (whole,) = [row for row in rows if row["kind"] == READ]
-    assert (whole["messages"], whole["aborted"], whole["undecided"]) == (3, 1, 1)
-    assert (whole["first_ms"], whole["last_ms"]) == (1_000, 1_002)
-    assert [row["visible"] for row in rows if row["kind"] == BRANCH] == [False, None]
-    assert [(row["entry"], row["visible"]) for row in rows if row["kind"] == ENTRY] == [(0, False)]
-
-
-def test_an_earlier_report_is_compared_with_the_first_entries_only() -> None:
-    def digest(*numbers: int) -> HashSum:
-        total = HashSum()
-        for number in numbers:
-            total.add(3, number, entry(number).data)
-        return total
-
-    place = (SEGMENT, 3)
-    earlier = Earlier({place: (2, digest(0, 1).digest.hash), (SEGMENT, 2): (5, ""), (SEGMENT, 4): (1, "")})
-    now = {place: LedgerSummary(3, 3, 3, 1, 0), (SEGMENT, 5): LedgerSummary(5, 0, 0, 0, 0)}
-    pieces = {place: [{"last": number, "digest": digest(number).digest} for number in range(3)]}
-    lost = AuditFinding("changed-ledger", SEGMENT, 4, detail="its 1 entries are missing")
-    assert earlier.check(now, pieces) == [lost], "ledger 2 was trimmed, as all before ledger 3"
-    pieces[place][1]["digest"] = digest(2).digest
-    assert [one.ledger for one in earlier.check(now, pieces)] == [3, 4]
-    assert earlier.check(now, {}, {place}) == [lost], "ledger 3 was trimmed after it was listed"
+def test_a_damaged_entry_is_a_row_with_the_reason() -> None:
+    row = row_of(Piece(SEGMENT, 3, 0, 0), LedgerEntry(Position(3, 0), b"damaged"), None)
+    assert "3:0" in row["damage"]
 
 
 def test_batches_that_an_earlier_application_of_the_query_has_forgotten_are_not_judged() -> None:

@@ -76,11 +76,11 @@ class JavaUnusable(InvalidInput):
 
 class UnusableFolder(InvalidInput):
     """
-    ``folder`` cannot be used for exports, or for the report of an audit.
+    ``folder`` cannot be used for exports.
 
     :known: Nothing was written.
     :retry: never
-    :advice: Name an empty folder; for an export also one that only exports of this topic wrote.
+    :advice: Name an empty folder, or one that only exports of this topic wrote.
     """
 
     code = "SPARK-105"

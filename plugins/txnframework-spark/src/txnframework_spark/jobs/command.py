@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
-import msgspec
 
 from txnframework.broker import Order
 from txnframework.cli import terminal
@@ -150,9 +148,7 @@ def export(
 
 
 @job.command()
-@click.option(
-    "--to", "folder", required=True, metavar="FOLDER", help="New folder of the report; all machines share it."
-)
+@click.option("--to", "file", required=True, metavar="FILE", help="New file for the report, as JSON.")
 @click.option(
     "--flow",
     "flows",
@@ -163,10 +159,10 @@ def export(
 )
 @click.option("--match", default="key", show_default=True, help="SQL expression by which --flow matches messages.")
 @click.option("--match-output", help="The expression over messages of OUTPUT.  [default: that of --match]")
-@click.option("--since", metavar="FOLDER", help="Earlier report: what it has read must be unchanged.")
+@click.option("--since", metavar="FILE", help="Earlier report: what it has read must be unchanged.")
 @job_options
 def audit(
-    folder: str,
+    file: str,
     flows: tuple[tuple[str, str, str], ...],
     match: str,
     match_output: str | None,
@@ -179,8 +175,7 @@ def audit(
     """
     Read a whole deployment, and prove that its transactions are whole.
 
-    FOLDER/index.html is the report for people; the Parquet files beside it are for programs. Nothing is changed, and
-    other processes may go on. The exit status is 1 if a contradiction was found.
+    Nothing is changed, and other processes may go on. The exit status is 1 if a contradiction was found.
     """
     stores = stores_of(config)
     asked = tuple(
@@ -188,19 +183,19 @@ def audit(
         for source, name, target in flows
     )
     earlier = None if since is None else Path(since)
-    work = AuditJob(stores, Path(folder).absolute(), task_messages, asked, earlier)
+    work = AuditJob(stores, Path(file).absolute(), task_messages, asked, earlier)
     work.check(process.host(stores))  # invalid usage is reported before Spark is started
     progress = JobProgress(terminal.console(stderr=True))
     with session(master, "txnframework job audit", stores) as spark, progress.shown():
-        result = work.run(spark, progress)
+        report = work.run(spark, progress)
     if output == "json":
-        print_json(msgspec.to_builtins(result.facts) | {"findings": [asdict(one) for one in result.found]})
+        print_json(report.summary())
     else:
-        print_records([{"check": check, "found": len(found)} for check, found in result.findings.items()])
-        for one in result.found[:_FINDINGS_SHOWN]:
+        print_records([{"check": check, "found": found} for check, found in report.checks.items()])
+        for one in report.findings[:_FINDINGS_SHOWN]:
             click.echo(f"{one.check}: {one.name}: {one.detail}", err=True)
-        click.echo(f"The report is {work.folder / 'index.html'}")
-    if result.found:
+        click.echo(f"The report is {work.file}")
+    if report.findings:
         click.get_current_context().exit(1)
 
 

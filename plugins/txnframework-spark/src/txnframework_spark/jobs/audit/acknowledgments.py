@@ -18,7 +18,7 @@ from txnframework.model.records import HistoryDocument
 from txnframework.model.transactions import Application
 from txnframework_spark.jobs.audit.checks import HEADERS, reading_headers
 from txnframework_spark.jobs.audit.deployment import Deployment
-from txnframework_spark.jobs.audit.findings import FINDINGS_MAX, AuditFinding
+from txnframework_spark.jobs.audit.report import FINDINGS_MAX, AuditFinding
 from txnframework_spark.options.parser import StoreOptions
 
 if TYPE_CHECKING:

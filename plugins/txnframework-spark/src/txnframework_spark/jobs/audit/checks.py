@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -13,15 +13,16 @@ from txnframework.model.ids import TxnID
 from txnframework.model.metadata import KeyRange
 from txnframework_spark import process
 from txnframework_spark.jobs.audit.deployment import Deployment
-from txnframework_spark.jobs.audit.findings import FINDINGS_MAX, AuditFinding
-from txnframework_spark.jobs.audit.pieces import BRANCH, COPY, ENTRY, Batches
+from txnframework_spark.jobs.audit.reading import Batches
+from txnframework_spark.jobs.audit.report import FINDINGS_MAX, AuditFinding
 from txnframework_spark.options.parser import StoreOptions
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 HEADERS: Final = "txn string, state string, counted array<string>"
 _HEADER_FIELDS: Final = pa.schema([("txn", pa.string()), ("state", pa.string()), ("counted", pa.list_(pa.string()))])
+NOT_NAMED: Final = {"ledger": -1, "entry": -1, "transaction": ""}
 _PAGE: Final = 1_000
 _PLACES_MAX: Final = 3
 _COORDINATOR_DIGITS: Final = 4
@@ -61,26 +62,17 @@ async def first_unreserved(host: Host) -> dict[str, str]:
     return found
 
 
-def first_of_each(found: DataFrame, rows_max: int = FINDINGS_MAX) -> list[Row]:
-    """Return so many rows of each ``check``, so that many findings of one check do not hide another one."""
+def first_of_each(found: DataFrame, rows_max: int = FINDINGS_MAX) -> list[AuditFinding]:
+    """Return so many findings of each check, so that many findings of one check do not hide another one."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
     number = f.row_number().over(Window.partitionBy("check").orderBy(f.lit(0)))
-    return found.withColumn("number", number).where(f.col("number") <= rows_max).drop("number").collect()
+    rows = found.withColumn("number", number).where(f.col("number") <= rows_max).drop("number").collect()
+    return [AuditFinding(**row.asDict()) for row in rows]
 
 
-def branches_of(rows: DataFrame) -> DataFrame:
-    """Return the branches of transactions, one row for each ledger, with their entries and messages."""
-    from pyspark.sql import functions as f
-
-    branches = rows.where(f.col("kind") == BRANCH)
-    return branches.groupBy("txn", "branch", "name", "ledger", "visible").agg(
-        f.sum("entries").alias("entries"), f.sum("messages").alias("messages")
-    )
-
-
-def check_transactions(spark: SparkSession, rows: DataFrame, stores: StoreOptions, host: Host) -> list[AuditFinding]:
+def check_transactions(spark: SparkSession, entries: DataFrame, stores: StoreOptions, host: Host) -> DataFrame:
     """
     Return the transactions that are not whole, or that contradict their records.
 
@@ -92,7 +84,7 @@ def check_transactions(spark: SparkSession, rows: DataFrame, stores: StoreOption
     headers = spark.range(0, 1, 1, 1).mapInArrow(reading_headers(stores), HEADERS)
     seen, unseen = f.col("visible"), ~f.col("visible")
     whole = (
-        rows.where(f.col("kind") == BRANCH)
+        entries.where("txn IS NOT NULL")
         .groupBy("txn", "branch")
         .agg(
             f.coalesce(f.bool_or(seen), f.lit(False)).alias("seen"),
@@ -105,24 +97,39 @@ def check_transactions(spark: SparkSession, rows: DataFrame, stores: StoreOption
     )
     counts = f.array_contains("counted", f.col("branch")) & (f.col("state") == "COMMITTED")
     decided = f.col("seen") | f.col("unseen")
-    wrong = (
+    is_torn = f.col("seen") & f.col("unseen")
+    is_wrong = (
         ((f.col("state") == "OPEN") & decided)
         | ((f.col("state") != "OPEN") & ~counts & f.col("seen"))
         | (counts & f.col("unseen"))
     )
-    check = (
-        f.when(f.col("seen") & f.col("unseen"), "torn-transaction")
-        .when(wrong, "wrong-outcome")
-        .when(_is_unreserved(process.run(first_unreserved(host))), "unknown-transaction")
+    is_unknown = _is_unreserved(process.run(first_unreserved(host)))
+    branch = f.when(f.col("branch") == "0", "").otherwise(f.format_string("branch %s of ", "branch"))
+    torn = f.format_string("%sit counts in %s, and does not count in %s", branch, "seen_in", "unseen_in")
+    sight = f.when(f.col("seen"), "see").otherwise("do not see")
+    wrong = f.format_string("%sit is %s, but readers %s its messages in %s", branch, "state", sight, "places")
+    unknown = f.format_string("no coordinator of this deployment has begun it; its messages are in %s", "places")
+    return findings(
+        whole.withColumn("transaction", f.col("txn")).withColumn("name", f.col("places")),
+        f.when(is_torn, "torn-transaction").when(is_wrong, "wrong-outcome").when(is_unknown, "unknown-transaction"),
+        f.when(is_torn, torn).when(is_wrong, wrong).otherwise(unknown),
     )
-    found = first_of_each(whole.withColumn("check", check).where(f.col("check").isNotNull()))
-    return [_transaction_finding(one.asDict()) for one in found]
+
+
+def findings(rows: DataFrame, check: Column, detail: Column) -> DataFrame:
+    """Return the rows with a check as findings; rows about no entry or transaction lack the columns."""
+    from pyspark.sql import functions as f
+
+    absent = {name: f.lit(value) for name, value in NOT_NAMED.items() if name not in rows.columns}
+    found = rows.withColumns(absent | {"check": check, "detail": detail}).where(f.col("check").isNotNull())
+    return found.select(*AuditFinding.__struct_fields__)
 
 
 def _places(condition: Column) -> Column:
     from pyspark.sql import functions as f
 
-    return f.slice(f.array_sort(f.collect_set(f.when(condition, f.col("name")))), 1, _PLACES_MAX)
+    names = f.slice(f.array_sort(f.collect_set(f.when(condition, f.col("name")))), 1, _PLACES_MAX)
+    return f.array_join(names, ", ")
 
 
 def _is_unreserved(first: dict[str, str]) -> Column:
@@ -135,20 +142,7 @@ def _is_unreserved(first: dict[str, str]) -> Column:
     return ~known
 
 
-def _transaction_finding(row: dict[str, object]) -> AuditFinding:
-    places, seen, unseen = (", ".join(map(str, row[name])) for name in ("places", "seen_in", "unseen_in"))  # type: ignore[call-overload]
-    check, state = str(row["check"]), row["state"]
-    branch = "" if row["branch"] == "0" else f"branch {row['branch']} of "
-    if check == "torn-transaction":
-        detail = f"{branch}it counts in {seen}, and does not count in {unseen}"
-    elif check == "wrong-outcome":
-        detail = f"{branch}it is {state}, but readers {'see' if row['seen'] else 'do not see'} its messages in {places}"
-    else:
-        detail = f"no coordinator of this deployment has begun it; its messages are in {places}"
-    return AuditFinding(check, places, transaction=str(row["txn"]), detail=detail)
-
-
-def check_copies(rows: DataFrame, deployment: Deployment, unchanged: set[str]) -> list[AuditFinding]:
+def check_copies(spark: SparkSession, entries: DataFrame, deployment: Deployment, unchanged: set[str]) -> DataFrame:
     """
     Return what contradicts the originals in the compacted copies of the segments ``unchanged``.
 
@@ -156,42 +150,48 @@ def check_copies(rows: DataFrame, deployment: Deployment, unchanged: set[str]) -
     """
     from pyspark.sql import functions as f
 
-    if not unchanged:
-        return []
-    whole = [segment for segment in unchanged if deployment.kept[segment].compactor == EVERYTHING]
-    position = ("name", "ledger", "entry")
-    of_these = rows.where(f.col("name").isin(*unchanged))
-    originals = of_these.where(f.col("kind") == ENTRY).select(
-        *position, f.col("hash").alias("original"), f.col("visible").alias("counts"), f.lit(True).alias("exists")
+    kept = spark.createDataFrame(
+        [
+            (name, one.upto.ledger_id, one.upto.entry_id, deployment.first_ledger(name), one.compactor == EVERYTHING)
+            for name, one in deployment.kept.items()
+            if name in unchanged
+        ],
+        "name string, upto_ledger bigint, upto_entry bigint, first_ledger bigint, everything boolean",
+    )
+    position = ["name", "ledger", "entry"]
+    originals = (
+        entries.join(f.broadcast(kept), "name")
+        .where("struct(ledger, entry) <= struct(upto_ledger, upto_entry)")
+        .select(*position, f.col("hash").alias("original"), "visible", f.lit(True).alias("exists"))
     )
     copies = (
-        of_these.where(f.col("kind") == COPY)
-        .groupBy(*position)
-        .agg(f.count(f.lit(1)).alias("copies"), f.max("hash").alias("copy"), f.max("detail").alias("place"))
+        entries.where(f.col("original_ledger").isNotNull())
+        .groupBy(
+            f.col("copy_of").alias("name"),
+            f.col("original_ledger").alias("ledger"),
+            f.col("original_entry").alias("entry"),
+        )
+        .agg(
+            f.count(f.lit(1)).alias("copies"),
+            f.max("original_hash").alias("copy"),
+            f.max(f.format_string("%d:%d of %s", "ledger", "entry", "name")).alias("place"),
+        )
     )
-    joined = originals.join(copies, list(position), "full")
-    check = (
-        f.when(f.col("copies") > 1, "stray-copy")
-        .when(f.col("exists").isNull(), "stray-copy")
-        .when(f.col("copies").isNotNull() & ~f.col("counts"), "aborted-compacted")
-        .when(f.col("copy") != f.col("original"), "changed-copy")
-        .when(f.col("copies").isNull() & f.col("counts") & f.col("name").isin(*whole), "missing-copy")
+    joined = originals.join(copies, position, "full").join(f.broadcast(kept), "name")
+    is_trimmed = f.col("exists").isNull() & (f.col("ledger") < f.col("first_ledger"))
+    is_stray = (f.col("copies") > 1) | (f.col("exists").isNull() & ~is_trimmed)
+    is_aborted = f.col("copies").isNotNull() & ~f.col("visible")
+    is_changed = f.col("copy") != f.col("original")
+    is_missing = f.col("copies").isNull() & f.col("visible") & f.col("everything")
+    original = f.when(f.col("exists"), "exists").otherwise("is missing")
+    return findings(
+        joined,
+        f.when(is_stray, "stray-copy")
+        .when(is_aborted, "aborted-compacted")
+        .when(is_changed, "changed-copy")
+        .when(is_missing, "missing-copy"),
+        f.when(is_stray, f.format_string("it has %d copies, and its original %s", "copies", original))
+        .when(is_aborted, f.format_string("it is aborted, and %s is a copy of it", "place"))
+        .when(is_changed, f.format_string("%s differs from it", "place"))
+        .otherwise("it counts, and has no compacted copy"),
     )
-    found = first_of_each(joined.withColumn("check", check).where(f.col("check").isNotNull()))
-    return [
-        finding for row in found for finding in _copy_finding(row.asDict(), deployment.first_ledger(str(row["name"])))
-    ]
-
-
-def _copy_finding(row: dict[str, object], first_ledger: int) -> Iterator[AuditFinding]:
-    check, name = str(row["check"]), str(row["name"])
-    ledger, entry = int(str(row["ledger"])), int(str(row["entry"]))
-    if check == "stray-copy" and ledger < first_ledger and row["copies"] == 1:
-        return  # its original was trimmed
-    details = {
-        "stray-copy": f"it has {row['copies']} copies, and its original {'exists' if row['exists'] else 'is missing'}",
-        "aborted-compacted": f"it is aborted, and {row['place']} is a copy of it",
-        "changed-copy": f"{row['place']} differs from it",
-        "missing-copy": "it counts, and has no compacted copy",
-    }
-    yield AuditFinding(check, name, ledger, entry, detail=details[check])

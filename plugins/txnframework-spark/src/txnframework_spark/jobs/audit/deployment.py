@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,7 +14,7 @@ from txnframework.model.layout import Layout
 from txnframework.model.ledger import LedgerSummary
 from txnframework.model.names import SEGMENT, TopicName
 from txnframework.model.positions import EARLIEST, Position
-from txnframework_spark.jobs.audit.findings import AuditFinding
+from txnframework_spark.jobs.audit.report import AuditFinding
 
 PAGE: Final = 100
 _OPENED_AT_A_TIME: Final = 16
@@ -26,8 +26,8 @@ class Piece:
     """
     Entries ``first`` to ``last`` of ledger ``ledger_id`` of the managed ledger ``name``.
 
-    ``readable``, of a segment: the position up to which everything is decided; None: not known. ``copied``: the
-    position up to which the segment is compacted. ``copy_of``, of a compacted ledger: the segment that it belongs to.
+    ``readable``, of a segment: the position up to which everything is decided; None: not known. ``copy_of``, of a
+    compacted ledger: the segment that it belongs to.
     """
 
     name: str
@@ -35,7 +35,6 @@ class Piece:
     first: int
     last: int
     readable: Position | None = None
-    copied: Position | None = None
     copy_of: str = ""
 
     @property
@@ -82,6 +81,10 @@ class Deployment:
     def first_ledger(self, name: str) -> int:
         """Return the first ledger of a managed ledger that is left."""
         return min(ledger for found, ledger in self.ledgers if found == name)
+
+    def has_older_ledger(self, name: str, ledger_id: int) -> bool:
+        """Whether a managed ledger has a ledger that is older than this one."""
+        return any(found == name and ledger < ledger_id for found, ledger in self.ledgers)
 
 
 async def load_deployment(host: Host) -> Deployment:
@@ -187,35 +190,14 @@ async def _load_summaries(ledger: IManagedLedger, name: str, found: Deployment) 
         last = summaries[-1].ledger_id
 
 
-def cut(
-    deployment: Deployment, messages_max: int, before: Mapping[tuple[str, int], int] | None = None
-) -> tuple[Piece, ...]:
-    """
-    Return the pieces of a deployment, each of about ``messages_max`` messages, in the order of ledgers.
-
-    ``before``: the numbers of entries that an earlier audit found; a piece ends there, to compare its hash.
-    """
+def cut(deployment: Deployment, messages_max: int) -> tuple[Piece, ...]:
+    """Return the pieces of a deployment, each of about ``messages_max`` messages, in the order of ledgers."""
     copies = {name: segment for segment, one in deployment.kept.items() for name in one.ledgers}
     pieces: list[Piece] = []
     for (name, ledger_id), summary in sorted(deployment.ledgers.items()):
-        kept = deployment.kept.get(name)
         step = -(-summary.entries // max(1, -(-summary.messages // messages_max))) or 1
-        ends = {*range(step, summary.entries, step), summary.entries}
-        if before is not None and 0 < (earlier := before.get((name, ledger_id), 0)) < summary.entries:
-            ends.add(earlier)
-        first = 0
-        for end in sorted(ends):
-            if first < end:
-                pieces.append(
-                    Piece(
-                        name,
-                        ledger_id,
-                        first,
-                        end - 1,
-                        deployment.readable.get(name),
-                        None if kept is None else kept.upto,
-                        copies.get(name, ""),
-                    )
-                )
-            first = end
+        for first in range(0, summary.entries, step):
+            last = min(first + step, summary.entries) - 1
+            readable, copy_of = deployment.readable.get(name), copies.get(name, "")
+            pieces.append(Piece(name, ledger_id, first, last, readable, copy_of))
     return tuple(pieces)

@@ -1,185 +1,115 @@
-"""The folder of an audit's report: Parquet for programs, one HTML page for people."""
+"""The report of an audit: what it checks, what it found, and the file that it is written to."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, Self
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from txnframework.broker import HashSum
 from txnframework.errors import InvalidInput
-from txnframework.model.ledger import LedgerSummary
-from txnframework.model.names import SEGMENT, topic_of
-from txnframework_spark.errors import UnusableFolder
-from txnframework_spark.jobs.audit.findings import AuditFinding
 
-LEDGERS: Final = "ledgers.parquet"
-FINDINGS: Final = "findings.parquet"
-TRANSACTIONS: Final = "transactions"
-PAGE: Final = "index.html"
-FACTS: Final = "audit.json"
+CHECKS: Final = {
+    "missing-ledger": "every segment and every compacted copy that a record names is stored",
+    "missing-entry": "a ledger has all its entries, without gaps",
+    "damaged-entry": "every entry has its form and its checksum",
+    "wrong-count": "a ledger's entries have the messages and the bytes that the ledger states",
+    "torn-transaction": "a transaction counts in every topic that it wrote to, or in none of them",
+    "wrong-outcome": "readers see what the transaction's record says",
+    "unknown-transaction": "every transaction was begun by a coordinator of this deployment",
+    "aborted-compacted": "no aborted entry is in a compacted copy",
+    "changed-copy": "a compacted copy has the content of the original",
+    "missing-copy": "a compacted copy has every entry that counts",
+    "stray-copy": "every compacted entry has an original, and is there once",
+    "cursor-beyond-end": "no subscription is beyond the end of its segment, and nothing is trimmed beyond it",
+    "batch-without-commit": "what a pipeline's batch acknowledged was committed by that batch",
+    "missing-output": "every acknowledged input has its output",
+    "changed-ledger": "no entry has changed since the earlier audit",
+}
+"""The checks of an audit by name: what is proved."""
 
-_LEDGER_FIELDS: Final = pa.schema(
-    [
-        ("name", pa.string()),
-        ("ledger", pa.int64()),
-        ("entries", pa.int64()),
-        ("messages", pa.int64()),
-        ("aborted", pa.int64()),
-        ("undecided", pa.int64()),
-        ("bytes", pa.int64()),
-        ("hash", pa.string()),
-        ("first_ms", pa.int64()),
-        ("last_ms", pa.int64()),
-    ]
-)
-_FINDING_FIELDS: Final = pa.schema(
-    [
-        ("check", pa.string()),
-        ("name", pa.string()),
-        ("ledger", pa.int64()),
-        ("entry", pa.int64()),
-        ("transaction", pa.string()),
-        ("detail", pa.string()),
-    ]
-)
+FINDINGS_MAX: Final = 1_000
+"""The most findings of each check that a report names."""
 
 
-@dataclass(slots=True)
-class LedgerReport:
+class AuditFinding(msgspec.Struct, frozen=True, order=True):
     """
-    One ledger with entries, as it was read; ``hash`` does not depend on how the ledger was cut into pieces.
+    A contradiction in what is stored.
 
-    ``messages``: all of them, among which ``aborted`` and ``undecided`` ones are not visible to readers. ``first_ms``
-    and ``last_ms``: the earliest and latest publish time; None: not known.
+    ``check``: one of ``CHECKS``. ``name``: the managed ledger, topic or subscription. ``ledger`` and ``entry``: the
+    position in it; -1: the finding is about more than one. ``transaction``: empty if it is about none, or not known.
     """
+
+    check: str
+    name: str
+    ledger: int = -1
+    entry: int = -1
+    transaction: str = ""
+    detail: str = ""
+
+
+class LedgerReport(msgspec.Struct, frozen=True):
+    """One ledger with entries, as it was read; ``hash`` does not depend on how the ledger was cut into pieces."""
 
     name: str
     ledger: int
     entries: int
     messages: int
-    aborted: int
-    undecided: int
     bytes: int
     hash: str
-    first_ms: int | None
-    last_ms: int | None
-
-    @property
-    def topic(self) -> str:
-        """The topic of a segment; another managed ledger is its own."""
-        return str(topic_of(self.name)) if self.name.startswith(f"{SEGMENT}://") else self.name
 
 
-class AuditFacts(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What an audit read in all; ``checks``: the number of findings of each."""
+class AuditReport(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The result of an audit; ``checks``: the number of findings of each check that was made."""
 
+    format: int = 2
     store: str
     created_ms: int
-    ledgers: int
-    entries: int
-    messages: int
-    bytes: int
+    flows: list[str]
     transactions: int
     checks: dict[str, int]
-    flows: list[str]
-    format: int = 1
+    findings: list[AuditFinding]
+    ledgers: list[LedgerReport]
 
+    def summary(self) -> dict[str, object]:
+        """Return the report with totals instead of the ledgers."""
+        document: dict[str, object] = msgspec.to_builtins(self)
+        totals = {name: sum(getattr(one, name) for one in self.ledgers) for name in ("entries", "messages", "bytes")}
+        return document | {"ledgers": len(self.ledgers)} | totals
 
-@dataclass(slots=True)
-class AuditResult:
-    """The result of an audit; ``findings`` by check, also those without any."""
-
-    facts: AuditFacts
-    ledgers: list[LedgerReport] = field(default_factory=list)
-    findings: Mapping[str, list[AuditFinding]] = field(default_factory=dict)
-
-    @property
-    def found(self) -> list[AuditFinding]:
-        """All findings."""
-        return [one for found in self.findings.values() for one in found]
-
-
-def require_new(folder: Path) -> None:
-    """Raise UnusableFolder unless the folder is missing or empty."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UnusableFolder(str(folder), "is not empty; name a new folder for each report")
-
-
-def write_report(folder: Path, result: AuditResult, page: str) -> None:
-    """Write everything but the transactions, which tasks write."""
-    ledgers = pa.Table.from_pylist([asdict(one) for one in result.ledgers], _LEDGER_FIELDS)
-    pq.write_table(ledgers, folder / LEDGERS)
-    pq.write_table(pa.Table.from_pylist([asdict(one) for one in result.found], _FINDING_FIELDS), folder / FINDINGS)
-    (folder / FACTS).write_bytes(msgspec.json.format(msgspec.json.encode(result.facts)))
-    (folder / PAGE).write_text(page, encoding="utf-8")
-
-
-@dataclass(frozen=True, slots=True)
-class Earlier:
-    """An earlier report, as far as a later audit is compared with it: entries and hash by managed ledger and ledger."""
-
-    ledgers: Mapping[tuple[str, int], tuple[int, str]]
+    def write(self, file: Path) -> None:
+        """Write the report; it becomes visible in one step."""
+        partial = file.with_name(f"{file.name}.partial")
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(msgspec.json.format(msgspec.json.encode(self)))
+        partial.rename(file)
 
     @classmethod
-    def load(cls, folder: Path, store: str) -> Earlier:
+    def load(cls, file: Path, store: str) -> Self:
         """
-        Load the report in a folder.
+        Return an earlier report.
 
-        :raises UnusableFolder: it is not the report of an audit.
-        :raises InvalidInput: it is a report about other stores.
+        :raises InvalidInput: the file is not the report of an audit, or one of other stores.
         """
         try:
-            facts = msgspec.json.decode((folder / FACTS).read_bytes(), type=AuditFacts)
-            rows = pq.read_table(folder / LEDGERS).to_pylist()
-        except (OSError, msgspec.MsgspecError, pa.ArrowException) as error:
-            raise UnusableFolder(str(folder), f"has no readable report of an audit: {error}") from error
-        if facts.store != store:
-            raise InvalidInput(f"{folder} is the report of store {facts.store}, and this is {store}")
-        return cls({(row["name"], row["ledger"]): (row["entries"], row["hash"]) for row in rows})
-
-    @property
-    def entries(self) -> dict[tuple[str, int], int]:
-        """The number of entries of each ledger."""
-        return {place: entries for place, (entries, _) in self.ledgers.items()}
-
-    def check(
-        self,
-        now: Mapping[tuple[str, int], LedgerSummary],
-        pieces: Mapping[tuple[str, int], Iterable[Mapping[str, Any]]],
-        gone: Collection[tuple[str, int]] = (),
-    ) -> list[AuditFinding]:
-        """
-        Return the ledgers whose earlier entries have changed.
-
-        A ledger that is gone was trimmed or deleted, unless an older one of the same name is left. ``pieces``: the rows
-        of the pieces that were read, with ``last`` and ``hash``. ``gone``: the ledgers that were trimmed or deleted
-        after they were listed, which are not compared.
-        """
-        found = []
-        oldest: dict[str, int] = {}
-        for name, ledger in now:
-            oldest[name] = min(ledger, oldest.get(name, ledger))
-        for (name, ledger), (entries, hashed) in self.ledgers.items():
-            if (name, ledger) not in now:
-                if ledger > oldest.get(name, ledger):
-                    found.append(
-                        AuditFinding("changed-ledger", name, ledger, detail=f"its {entries} entries are missing")
-                    )
-                continue
-            if (name, ledger) in gone:
-                continue
-            total = HashSum()
-            for piece in pieces.get((name, ledger), ()):
-                if piece["last"] < entries:
-                    total.add_digest(piece["digest"])
-            if total.count == entries and total.digest.hash == hashed:
-                continue
-            detail = f"its first {entries} entries had hash {hashed}, and now {total.count} of them have another one"
-            found.append(AuditFinding("changed-ledger", name, ledger, detail=detail))
+            found = msgspec.json.decode(file.read_bytes(), type=cls)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise InvalidInput(f"{file} is not a readable report of an audit: {error}") from error
+        if found.store != store:
+            raise InvalidInput(f"{file} is the report of store {found.store}, and this is {store}")
         return found
+
+
+def require_new(file: Path) -> None:
+    """Raise InvalidInput if the file exists."""
+    if file.exists():
+        raise InvalidInput(f"{file} exists; name a new file for each report")
+
+
+def by_check(findings: Iterable[AuditFinding]) -> dict[str, list[AuditFinding]]:
+    """Return the findings of each check, sorted, with an empty list for a check that found nothing."""
+    found: dict[str, list[AuditFinding]] = {check: [] for check in CHECKS}
+    for one in sorted(set(findings)):
+        found[one.check].append(one)
+    return found
