@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from txnframework.model.names import TopicName
 from txnframework.model.positions import Position
 from txnframework.model.reads import Isolation
 from txnframework_spark.errors import InvalidOption, UnknownOption
-from txnframework_spark.options.parser import StoreOptions
+from txnframework_spark.options.parser import StoreOptions, options_of
 from txnframework_spark.options.selection import Bounds, Edge
 from txnframework_spark.options.sink import SinkOptions
 from txnframework_spark.options.source import SourceOptions
+
+PAGE = Path(__file__).parents[4] / "docs" / "reference" / "spark-options.md"
+
+
+@pytest.mark.skipif(not PAGE.exists(), reason="the documentation is not part of the distribution")
+@pytest.mark.parametrize("kind", [SourceOptions, SinkOptions])
+def test_the_reference_has_every_option_as_it_is_declared(kind: type[Any]) -> None:
+    rows = PAGE.read_text(encoding="utf-8").splitlines()
+    assert [declared.row for _, declared in options_of(kind) if declared.row not in rows] == []
 
 
 def test_defaults_follow_the_kafka_source() -> None:

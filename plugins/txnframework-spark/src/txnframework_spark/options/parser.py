@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from txnframework.config import redact_url
 from txnframework.errors import InvalidInput, InvalidName, excerpt
@@ -89,14 +89,12 @@ class OptionParser:
         except InvalidInput as error:
             raise InvalidOption(name, str(error)) from error
 
-    def one_of(self, name: str, allowed: tuple[str, ...], default: str, otherwise: str = "") -> str:
-        """Return one of ``allowed``, in lower case; ``otherwise`` names further alternatives in the error."""
+    def one_of(self, name: str, allowed: tuple[str, ...], otherwise: str = "") -> str | None:
+        """Return one of ``allowed``, in lower case, None if absent; ``otherwise`` names alternatives in the error."""
         value = self.text(name)
-        if value is None:
-            return default
-        if value.lower() not in allowed:
+        if value is not None and value.lower() not in allowed:
             raise InvalidOption(name, f"{excerpt(value)} is not one of {', '.join(allowed)}{otherwise}")
-        return value.lower()
+        return None if value is None else value.lower()
 
     def number(self, name: str, least: int = 1, unit: str = "") -> int | None:
         """Return a whole number of at least ``least``, None if it is absent; ``unit`` is shown in the error."""
@@ -121,9 +119,10 @@ class OptionParser:
             raise InvalidOption(name, f"{excerpt(value)} is not a duration such as 500ms, 30s, 15m or 1h")
         return int(found[1]) * _UNITS_MS[found[2]]
 
-    def flag(self, name: str, default: bool) -> bool:
-        """Return whether the option is ``true``; ``default`` if it is absent."""
-        return self.one_of(name, ("true", "false"), str(default).lower()) == "true"
+    def flag(self, name: str) -> bool | None:
+        """Return whether the option is ``true``, None if it is absent."""
+        value = self.one_of(name, ("true", "false"))
+        return None if value is None else value == "true"
 
     def stores(self) -> StoreOptions:
         """Return the location of the stores."""
@@ -137,6 +136,54 @@ class OptionParser:
         if stores.ledger is not None and stores.metadata is None:
             raise InvalidOption("ledger", "it requires the option metadata")
         return stores
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """
+    An option: how it is read, and its row in the reference, ``docs/reference/spark-options.md``.
+
+    ``read``: from its parser and its name, None if it is absent. ``only``: the one kind of query that accepts it, and
+    why others do not. ``default``: as the reference shows it; None: the table has no such column.
+    """
+
+    name: str
+    read: Callable[[OptionParser, str], Any]
+    meaning: str
+    default: str | None = ""
+    only: str = ""
+
+    @property
+    def row(self) -> str:
+        """The row of the reference."""
+        cells = [f"`{self.name}`", *([] if self.default is None else [self.default]), self.meaning]
+        return f"| {' | '.join(cells)} |".replace("|  |", "| |")
+
+
+def option(
+    name: str,
+    read: Callable[[OptionParser, str], Any],
+    meaning: str,
+    default: str | None = "",
+    *,
+    value: Any = None,
+    only: str = "",
+) -> Any:
+    """Return a field of a dataclass that is read from an option; ``value``: if the option is absent."""
+    return field(default=value, metadata={"option": Option(name, read, meaning, default, only)})
+
+
+def options_of(kind: type[Any]) -> Iterator[tuple[str, Option]]:
+    """Yield the options that a dataclass declares, by the names of its fields."""
+    for one in fields(kind):
+        if "option" in one.metadata:
+            yield one.name, one.metadata["option"]
+
+
+def read_declared(kind: type[Any], options: OptionParser) -> dict[str, Any]:
+    """Return the values of the options that a dataclass declares, by field, without those that are absent."""
+    values = {name: declared.read(options, declared.name) for name, declared in options_of(kind)}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def parse_topic(option: str, text: str) -> TopicName:

@@ -28,6 +28,8 @@ from txnframework_spark.errors import InvalidOption
 from txnframework_spark.options.parser import INT64_MAX, OptionParser, parse_topic
 
 CHOICE_OPTIONS: Final = ("subscribe", "topics", "topic", "subscribePattern", "topicsPattern", "assign")
+START_OPTIONS: Final = ("startingOffsets", "startingTimestamp")
+END_OPTIONS: Final = ("endingOffsets", "endingTimestamp")
 
 _Assigned = dict[
     str, Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=SEGMENT_ID_MAX)]], msgspec.Meta(min_length=1)]
@@ -166,9 +168,7 @@ def parse_bounds(options: OptionParser, side: str, selection: TopicSelection) ->
         return None
     if text.strip().startswith("{"):
         return _named_bounds(offsets, text, rest, selection)
-    return Bounds(
-        Edge(options.one_of(offsets, tuple(edge.value for edge in Edge), rest.value, f" or JSON like {_FORM}"))
-    )
+    return Bounds(Edge(options.one_of(offsets, tuple(edge.value for edge in Edge), f" or JSON like {_FORM}")))
 
 
 def _named_bounds(option: str, text: str, rest: Edge, selection: TopicSelection) -> Bounds:

@@ -8,46 +8,83 @@ from typing import Final
 
 from txnframework.model.names import TopicName
 from txnframework_spark.errors import InvalidOption
-from txnframework_spark.options.parser import STORE_OPTIONS, OptionParser, StoreOptions, parse_topic
-
-_KNOWN: Final = (
-    *STORE_OPTIONS,
-    "topic",
-    "transactional",
-    "txnAppId",
-    "txnVersion",
-    "txnAppReset",
-    "txnAppStateful",
-    "transactionTimeoutMs",
-    "maxBytesInFlight",
+from txnframework_spark.options.parser import (
+    STORE_OPTIONS,
+    OptionParser,
+    StoreOptions,
+    option,
+    options_of,
+    parse_topic,
+    read_declared,
 )
+
 _OF_TRANSACTIONS: Final = ("txnAppId", "txnVersion", "txnAppReset", "txnAppStateful", "transactionTimeoutMs")
-_TIMEOUT_MS: Final = 600_000
-_BYTES_IN_FLIGHT_MAX: Final = 16 << 20
-_OF_STREAMS: Final = ("txnAppReset", "txnAppStateful")
+_STREAM: Final = "it is for writeStream only; remove it"
+
+
+def _topic(options: OptionParser, name: str) -> TopicName | None:
+    topic = options.text(name)
+    return None if topic is None else parse_topic(name, topic)
 
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Options of ``writeStream`` and ``write``.
+    """
+    Options of ``writeStream`` and ``write``.
 
-    ``topic`` None: each row names its topic in column ``topic``. ``transactional`` False: rows are visible when they
-    are written, at least once. ``application_id`` None: the query id; a batch job then has none. ``version``: the
-    version of a batch job, counted per application. ``reset``: a new query may take over an application id although its
-    batches cannot be judged. ``stateful``: the plan keeps state in the checkpoint, so a query without that state is
-    refused. ``bytes_in_flight_max``: limit for one task's unconfirmed entries, and for the rows that it gathers for
-    them.
+    ``topic`` None: each row names its topic in column ``topic``. ``application_id`` None: the query id; a batch job
+    then has none.
     """
 
     stores: StoreOptions
-    topic: TopicName | None = None
-    transactional: bool = True
-    application_id: str | None = None
-    version: int | None = None
-    reset: bool = False
-    stateful: bool = False
-    transaction_timeout_ms: int = _TIMEOUT_MS
-    bytes_in_flight_max: int = _BYTES_IN_FLIGHT_MAX
+    topic: TopicName | None = option(  # noqa: RUF009
+        "topic", _topic, "the topic to write; it takes precedence over the column", "column `topic`"
+    )
+    transactional: bool = option(
+        "transactional", OptionParser.flag, "`false`: rows are visible immediately, at least once", "`true`", value=True
+    )
+    transaction_timeout_ms: int = option(
+        "transactionTimeoutMs",
+        OptionParser.number,
+        "a micro-batch or job that takes longer is aborted and fails",
+        "600000",
+        value=600_000,
+    )
+    bytes_in_flight_max: int = option(
+        "maxBytesInFlight",
+        OptionParser.number,
+        "maximum bytes of the entries that a task has in flight, and of the rows that it gathers for them",
+        "16777216",
+        value=16 << 20,
+    )
+    application_id: str | None = option(
+        "txnAppId",
+        lambda options, name: options.new_name(name, "application id"),
+        "the application, independent of checkpoints",
+        "the query's id",
+    )
+    reset: bool = option(
+        "txnAppReset",
+        OptionParser.flag,
+        "continue in cases of `NotJudgeable` or `StateLost`; set it for one start only",
+        "`false`",
+        value=False,
+        only=_STREAM,
+    )
+    stateful: bool = option(
+        "txnAppStateful",
+        OptionParser.flag,
+        "the plan keeps state: refuse a query without the state of the last committed batch",
+        "`false`",
+        value=False,
+        only=_STREAM,
+    )
+    version: int | None = option(
+        "txnVersion",
+        lambda options, name: options.number(name, least=0),
+        "a whole number from 0, greater than that of every committed job of the application",
+        None,
+    )
 
     @classmethod
     def of_stream(cls, given: Mapping[str, str]) -> SinkOptions:
@@ -62,10 +99,10 @@ class SinkOptions:
     @classmethod
     def of_job(cls, given: Mapping[str, str]) -> SinkOptions:
         """Return the options of a ``write``, or raise InvalidOption or UnknownOption."""
-        options = OptionParser(given, _KNOWN, "a txnframework sink")
-        for name in _OF_STREAMS:
-            if options.text(name) is not None:
-                raise InvalidOption(name, "it is for writeStream only; remove it")
+        options = _parser(given)
+        for _, one in options_of(cls):
+            if one.only and options.text(one.name) is not None:
+                raise InvalidOption(one.name, one.only)
         found = cls._parse(given)
         if found.version is not None and found.application_id is None:
             raise InvalidOption("txnVersion", "it requires the option txnAppId, which names the application")
@@ -78,20 +115,14 @@ class SinkOptions:
 
     @classmethod
     def _parse(cls, given: Mapping[str, str]) -> SinkOptions:
-        options = OptionParser(given, _KNOWN, "a txnframework sink")
-        topic = options.text("topic")
-        transactional = options.flag("transactional", True)
+        options = _parser(given)
+        found = cls(stores=options.stores(), **read_declared(cls, options))
         for name in _OF_TRANSACTIONS:
-            if not transactional and options.text(name) is not None:
+            if not found.transactional and options.text(name) is not None:
                 raise InvalidOption(name, "it applies to transactions, which transactional=false disables")
-        return cls(
-            stores=options.stores(),
-            topic=None if topic is None else parse_topic("topic", topic),
-            transactional=transactional,
-            application_id=options.new_name("txnAppId", "application id"),
-            version=options.number("txnVersion", least=0),
-            reset=options.flag("txnAppReset", False),
-            stateful=options.flag("txnAppStateful", False),
-            transaction_timeout_ms=options.number("transactionTimeoutMs") or _TIMEOUT_MS,
-            bytes_in_flight_max=options.number("maxBytesInFlight") or _BYTES_IN_FLIGHT_MAX,
-        )
+        return found
+
+
+def _parser(given: Mapping[str, str]) -> OptionParser:
+    known = (*STORE_OPTIONS, *(one.name for _, one in options_of(SinkOptions)))
+    return OptionParser(given, known, "a txnframework sink")

@@ -10,9 +10,18 @@ from txnframework.model.names import TopicName
 from txnframework.model.positions import Position
 from txnframework.model.reads import Isolation
 from txnframework_spark.errors import InvalidOption
-from txnframework_spark.options.parser import STORE_OPTIONS, OptionParser, StoreOptions
+from txnframework_spark.options.parser import (
+    STORE_OPTIONS,
+    OptionParser,
+    StoreOptions,
+    option,
+    options_of,
+    read_declared,
+)
 from txnframework_spark.options.selection import (
     CHOICE_OPTIONS,
+    END_OPTIONS,
+    START_OPTIONS,
     Bounds,
     Edge,
     TopicSelection,
@@ -20,71 +29,128 @@ from txnframework_spark.options.selection import (
     parse_selection,
 )
 
-_STREAM_ONLY: Final = (
-    "maxOffsetsPerTrigger",
-    "maxBytesPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "alignSegments",
-    "allowUnacknowledged",
-    "patternRefreshMs",
-    "takeOverTimeoutMs",
-)
-_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp")
-_KNOWN: Final = (
-    *STORE_OPTIONS,
-    *CHOICE_OPTIONS,
-    *_STREAM_ONLY,
-    *_BATCH_ONLY,
-    "groupId",
-    "startingOffsets",
-    "startingTimestamp",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "failOnDataLoss",
-    "isolationLevel",
-    "includeHeaders",
-    "includeTransaction",
-)
-_MAX_TRIGGER_DELAY_MS: Final = 15 * 60_000
-_LIST_EVERY_MS: Final = 10_000
-_TAKE_OVER_TIMEOUT_MS: Final = 60_000
+_STREAM: Final = "it is for readStream only; remove it"
+
+
+def _isolation(options: OptionParser, name: str) -> Isolation | None:
+    level = options.one_of(name, tuple(level.value for level in Isolation))
+    return None if level is None else Isolation(level)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Options of a load.
+    """
+    Options of a load; ``for_stream`` and ``for_batch`` refuse options of the other kind, and add the default start.
 
-    ``for_stream`` and ``for_batch`` refuse options of the other kind, and add the default start.
-
-    ``group_id`` None: nothing is acknowledged, and only the checkpoint records progress. ``starting``: the start of a
-    query without ``group_id``, or of a new subscription. ``max_offsets_per_trigger``: messages of one micro-batch over
-    all segments, exceeded only to complete an entry. ``max_bytes_per_trigger``: about the bytes of its entries.
-    ``align_segments``: a limited batch reads all segments up to the same time of the store's clock.
-    ``allow_unacknowledged``: continue although no sink acknowledges the messages that are read with ``group_id``.
-    ``one_sided``: the given options that only streams, or only batches, accept.
+    ``starting``: the start of a query without ``group_id``, or of a new subscription. ``given``: the names of the given
+    options, as they are documented.
     """
 
     stores: StoreOptions
     selection: TopicSelection
-    group_id: str | None = None
     starting: Bounds | None = None
     ending: Bounds | None = None
-    max_offsets_per_trigger: int | None = None
-    max_bytes_per_trigger: int | None = None
-    min_offsets_per_trigger: int | None = None
-    max_trigger_delay_ms: int = _MAX_TRIGGER_DELAY_MS
-    align_segments: bool = True
-    allow_unacknowledged: bool = False
-    pattern_refresh_ms: int = _LIST_EVERY_MS
-    min_partitions: int | None = None
-    max_records_per_partition: int | None = None
-    fail_on_data_loss: bool = True
-    isolation: Isolation = Isolation.READ_COMMITTED
-    include_headers: bool = False
-    include_transaction: bool = False
-    take_over_timeout_ms: int = _TAKE_OVER_TIMEOUT_MS
-    one_sided: tuple[str, ...] = ()
+    given: frozenset[str] = frozenset()
+    max_offsets_per_trigger: int | None = option(
+        "maxOffsetsPerTrigger",
+        OptionParser.number,
+        "stream: maximum messages of one micro-batch over all topics and segments",
+        "all",
+        only=_STREAM,
+    )
+    max_bytes_per_trigger: int | None = option(
+        "maxBytesPerTrigger",
+        OptionParser.number,
+        "stream: about the maximum bytes of the entries of one micro-batch; a batch has at least one entry",
+        "all",
+        only=_STREAM,
+    )
+    align_segments: bool = option(
+        "alignSegments",
+        OptionParser.flag,
+        "stream: a micro-batch reads all segments up to the same time; `false`: it reads a number of messages from"
+        " each segment, in proportion to the unread messages there",
+        "`true`",
+        value=True,
+        only=_STREAM,
+    )
+    min_offsets_per_trigger: int | None = option(
+        "minOffsetsPerTrigger", OptionParser.number, "stream: minimum messages of one micro-batch", "1", only=_STREAM
+    )
+    max_trigger_delay_ms: int = option(
+        "maxTriggerDelay",
+        OptionParser.duration_ms,
+        "stream: ignore the minimum if the last micro-batch began so long ago (`500ms`, `30s`, `15m`, `1h`)",
+        "`15m`",
+        value=15 * 60_000,
+        only=_STREAM,
+    )
+    min_partitions: int | None = option(
+        "minPartitions",
+        OptionParser.number,
+        "approximate minimum number of tasks; ranges are divided in proportion to their messages",
+        "one for each segment; in a stream, segments with few new messages share a task",
+    )
+    max_records_per_partition: int | None = option(
+        "maxRecordsPerPartition", OptionParser.number, "maximum messages of a task", "all"
+    )
+    group_id: str | None = option(
+        "groupId",
+        lambda options, name: options.known_name(name, "subscription name"),
+        "stream: the subscription; it is acknowledged in the sink's transaction, and a new query begins at its cursor",
+        "none",
+        only="a batch does not acknowledge messages; remove it, or use readStream with trigger(availableNow=True),"
+        " which begins at the subscription's cursor and stops at the end",
+    )
+    allow_unacknowledged: bool = option(
+        "allowUnacknowledged",
+        OptionParser.flag,
+        "stream: continue although no sink acknowledges what is read with `groupId` ([other"
+        " sinks](../how-to/spark-other-sinks.md))",
+        "`false`",
+        value=False,
+        only=_STREAM,
+    )
+    take_over_timeout_ms: int = option(
+        "takeOverTimeoutMs",
+        OptionParser.number,
+        "stream: how long to wait for ordinary consumers of the subscription to close",
+        "60000",
+        value=60_000,
+        only=_STREAM,
+    )
+    isolation: Isolation = option(  # noqa: RUF009
+        "isolationLevel",
+        _isolation,
+        "`read_uncommitted` cannot be combined with `groupId`",
+        "`read_committed`",
+        value=Isolation.READ_COMMITTED,
+    )
+    fail_on_data_loss: bool = option(
+        "failOnDataLoss",
+        OptionParser.flag,
+        "`false`: skip messages that were trimmed, and topics that were deleted, before they were read",
+        "`true`",
+        value=True,
+    )
+    pattern_refresh_ms: int = option(
+        "patternRefreshMs",
+        lambda options, name: options.number(name, least=0),
+        "stream: with a pattern, the minimum time between two listings of topics; 0: list for each micro-batch",
+        "10000",
+        value=10_000,
+        only=_STREAM,
+    )
+    include_headers: bool = option(
+        "includeHeaders", OptionParser.flag, "add the column `headers`", "`false`", value=False
+    )
+    include_transaction: bool = option(
+        "includeTransaction",
+        OptionParser.flag,
+        "add the columns `__txn`, `__producer` and `__sequence`",
+        "`false`",
+        value=False,
+    )
 
     @property
     def topics(self) -> tuple[TopicName, ...]:
@@ -94,40 +160,25 @@ class SourceOptions:
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
         """Return the options in ``given``, or raise InvalidOption or UnknownOption."""
-        options = OptionParser(given, _KNOWN, "a txnframework source")
+        declared = tuple(one.name for _, one in options_of(cls))
+        known = (*STORE_OPTIONS, *CHOICE_OPTIONS, *START_OPTIONS, *END_OPTIONS, *declared)
+        options = OptionParser(given, known, "a txnframework source")
         selection = parse_selection(options)
-        refresh_ms, delay_ms = options.number("patternRefreshMs", least=0), options.duration_ms("maxTriggerDelay")
         found = cls(
             stores=options.stores(),
             selection=selection,
-            group_id=options.known_name("groupId", "subscription name"),
             starting=parse_bounds(options, "starting", selection),
             ending=parse_bounds(options, "ending", selection),
-            max_offsets_per_trigger=options.number("maxOffsetsPerTrigger"),
-            max_bytes_per_trigger=options.number("maxBytesPerTrigger"),
-            min_offsets_per_trigger=options.number("minOffsetsPerTrigger"),
-            max_trigger_delay_ms=delay_ms or _MAX_TRIGGER_DELAY_MS,
-            align_segments=options.flag("alignSegments", True),
-            allow_unacknowledged=options.flag("allowUnacknowledged", False),
-            pattern_refresh_ms=_LIST_EVERY_MS if refresh_ms is None else refresh_ms,
-            min_partitions=options.number("minPartitions"),
-            max_records_per_partition=options.number("maxRecordsPerPartition"),
-            fail_on_data_loss=options.flag("failOnDataLoss", True),
-            isolation=Isolation(
-                options.one_of("isolationLevel", tuple(level.value for level in Isolation), "read_committed")
-            ),
-            include_headers=options.flag("includeHeaders", False),
-            include_transaction=options.flag("includeTransaction", False),
-            take_over_timeout_ms=options.number("takeOverTimeoutMs") or _TAKE_OVER_TIMEOUT_MS,
-            one_sided=tuple(name for name in (*_STREAM_ONLY, *_BATCH_ONLY) if options.text(name) is not None),
+            given=frozenset(name for name in known if options.text(name) is not None),
+            **read_declared(cls, options),
         )
-        found._check(delay_ms is not None, refresh_ms is not None)
+        found._check()
         return found
 
     def for_stream(self) -> SourceOptions:
         """Return the options of a stream, which begins at the end by default."""
-        for name in self.one_sided:
-            if name in _BATCH_ONLY:
+        for name in END_OPTIONS:
+            if name in self.given:
                 raise InvalidOption(name, "a stream has no end; remove it, or read a batch with spark.read")
         starting = self.starting or Bounds(Edge.LATEST)
         for topic, places in starting.named.items():
@@ -142,21 +193,15 @@ class SourceOptions:
 
     def for_batch(self) -> SourceOptions:
         """Return the options of a batch, which reads from the beginning to the end by default."""
-        if self.group_id is not None:
-            raise InvalidOption(
-                "groupId",
-                "a batch does not acknowledge messages; remove it, or use readStream with trigger(availableNow=True),"
-                " which begins at the subscription's cursor and stops at the end",
-            )
-        for name in self.one_sided:
-            if name in _STREAM_ONLY:
-                raise InvalidOption(name, "it is for readStream only; remove it")
+        for _, one in options_of(type(self)):
+            if one.only and one.name in self.given:
+                raise InvalidOption(one.name, one.only)
         starting = self.starting or Bounds(Edge.EARLIEST)
         if starting.edge is Edge.LATEST:
             raise InvalidOption("startingOffsets", "a batch that begins at latest is empty; use earliest or JSON")
         return replace(self, starting=starting, ending=self.ending or Bounds(Edge.LATEST))
 
-    def _check(self, has_delay: bool, has_refresh: bool) -> None:
+    def _check(self) -> None:
         if self.group_id is not None and self.isolation is Isolation.READ_UNCOMMITTED:
             raise InvalidOption(
                 "isolationLevel",
@@ -178,11 +223,11 @@ class SourceOptions:
         least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger
         if least is not None and most is not None and least > most:
             raise InvalidOption("minOffsetsPerTrigger", f"{least} is greater than maxOffsetsPerTrigger ({most})")
-        if has_delay and least is None:
+        if "maxTriggerDelay" in self.given and least is None:
             raise InvalidOption(
                 "maxTriggerDelay", "it limits how long minOffsetsPerTrigger waits, and requires that option"
             )
         if self.allow_unacknowledged and self.group_id is None:
             raise InvalidOption("allowUnacknowledged", "it requires the option groupId")
-        if has_refresh and self.selection.pattern is None:
+        if "patternRefreshMs" in self.given and self.selection.pattern is None:
             raise InvalidOption("patternRefreshMs", "it requires the option subscribePattern")
