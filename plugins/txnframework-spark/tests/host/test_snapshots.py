@@ -1,4 +1,4 @@
-"""What a batch reads: everything up to its planning, between the places that are named, of what is asked for."""
+"""What a batch reads: everything up to its planning, between the places that are named."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
 
 from txnframework.errors import TopicNotFound
 from txnframework.model.entries import EntryMessage, encode_entry
@@ -17,7 +16,6 @@ from txnframework.model.names import TopicName
 from txnframework.model.positions import EntryRange, Limit
 from txnframework_spark.errors import InvalidOption
 from txnframework_spark.options.source import SourceOptions
-from txnframework_spark.source.filters import split_filters
 from txnframework_spark.source.reader import page_batches
 from txnframework_spark.source.snapshot import plan_snapshot
 
@@ -25,11 +23,11 @@ Play = Callable[..., None]
 SCHEMA = pa.schema([("value", pa.binary())])
 
 
-async def plan(world: Any, *filters: Filter, **given: Any) -> list[Any]:
+async def plan(world: Any, **given: Any) -> list[Any]:
     texts = {name: text if isinstance(text, str) else json.dumps(text) for name, text in given.items()}
     chosen = {} if {"subscribePattern", "assign"} & texts.keys() else {"subscribe": "in"}
     options = SourceOptions.parse({**chosen, **texts}).for_batch()
-    return await plan_snapshot(world.host, options, split_filters(filters)[0])
+    return await plan_snapshot(world.host, options)
 
 
 async def read(world: Any, tasks: list[Any]) -> list[str]:
@@ -43,8 +41,8 @@ async def read(world: Any, tasks: list[Any]) -> list[str]:
     return found
 
 
-async def values(world: Any, *filters: Filter, **given: Any) -> list[str]:
-    return await read(world, await plan(world, *filters, **given))
+async def values(world: Any, **given: Any) -> list[str]:
+    return await read(world, await plan(world, **given))
 
 
 async def publish_entry(world: Any, *texts: str) -> int:
@@ -131,19 +129,5 @@ def test_all_topics_of_a_pattern_are_read_and_a_missing_topic_is_named(play: Pla
         assert await values(world, subscribePattern="nothing") == []
         with pytest.raises(TopicNotFound, match="nowhere does not exist"):
             await plan_snapshot(world.host, SourceOptions.parse({"subscribe": "nowhere"}).for_batch())
-
-    play(scenario)
-
-
-def test_filters_drop_segments_ledgers_entries_and_messages(play: Play) -> None:
-    async def scenario(world: Any) -> None:
-        ledger = await publish_entry(world, "a", "b")
-        await publish_entry(world, "c", "d")
-        other = EqualTo(("topic",), "topic://public/default/other")
-        assert await plan(world, other) == []
-        assert await plan(world, EqualTo(("offset", "ledger"), ledger + 1)) == []
-        assert await values(world, EqualTo(("offset", "ledger"), ledger)) == ["a", "b", "c", "d"]
-        assert await values(world, GreaterThanOrEqual(("offset", "entry"), 1)) == ["c", "d"]
-        assert await values(world, LessThan(("offset", "index"), 1)) == ["a", "c"]
 
     play(scenario)

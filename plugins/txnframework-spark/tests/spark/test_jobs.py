@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-
-
 @pytest.fixture
 def frame(spark: SparkSession) -> DataFrame:
     """Return rows ``value 0`` to ``value 29`` in three tasks."""
@@ -62,18 +59,14 @@ def test_a_job_that_fails_writes_nothing(frame: DataFrame, stores: Any) -> None:
 
 
 def test_null_values_go_out_and_come_in(spark: SparkSession, stores: Any) -> None:
-    """They are told from empty values, also by a filter that Spark hands to the source; missing headers are null."""
+    """They are told from empty values; missing headers are null."""
     rows = spark.sql("select * from values ('a', 'one'), ('b', ''), ('c', null), (null, null) as rows(key, value)")
     save(rows, stores)
     options = {"metadata": stores.url, "subscribe": "out", "includeHeaders": "true"}
     read = spark.read.format("txnframework").options(**options).load()
     found = {row.key and row.key.decode(): (row.value and bytes(row.value), row.headers) for row in read.collect()}
     assert found == {"a": (b"one", None), "b": (bytearray(), None), "c": (None, None), None: (None, None)}
-    spark.conf.set(PUSHDOWN, "true")
-    try:
-        assert (read.where("value is null").count(), read.where("value is not null").count()) == (2, 2)
-    finally:
-        spark.conf.unset(PUSHDOWN)
+    assert (read.where("value is null").count(), read.where("value is not null").count()) == (2, 2)
     save(read.select("key", "value", "headers"), stores)
     again = spark.read.format("txnframework").options(**options).load()
     assert again.where("value is null and headers is null").count() == 4

@@ -1,4 +1,4 @@
-"""Reading on real Spark: batches, their filters, columns, and what the progress of a stream tells."""
+"""Reading on real Spark: batches, their columns, and what the progress of a stream tells."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def frame(spark: SparkSession, stores: Any, **options: str) -> DataFrame:
@@ -35,34 +33,6 @@ def test_a_batch_reads_every_column_and_ends_where_it_was_planned(spark: SparkSe
     places = [(row.segment, *row.offset) for row in rows]
     assert places == sorted(places)
     assert read.rdd.getNumPartitions() >= 4
-
-
-def test_filters_are_applied_alike_whether_they_are_pushed_or_not(spark: SparkSession, stores: Any) -> None:
-    stores.publish([str(number) for number in range(20)])
-    wanted = (
-        "topic = 'topic://public/default/in' and segment in (0, 1) and offset.index < 2 and offset.entry >= 0"
-        " and timestamp >= timestamp'1969-12-31' and length(value) = 2"
-    )
-    found = {}
-    for enabled in ("true", "false"):
-        spark.conf.set(PUSHDOWN, enabled)
-        try:
-            read = frame(spark, stores).where(wanted)
-            found[enabled] = (
-                sorted(bytes(row.value) for row in read.collect()),
-                frame(spark, stores).where("topic = 'elsewhere'").count(),
-                frame(spark, stores).where("timestamp < timestamp'1969-12-31'").count(),
-                read._jdf.queryExecution().executedPlan().toString(),
-            )
-        finally:
-            spark.conf.unset(PUSHDOWN)
-    (pushed, *none, plan), (kept_back, *none_either, plan_without) = found["true"], found["false"]
-    assert pushed == kept_back
-    assert 0 < len(pushed) < 20
-    assert none == none_either == [0, 0]
-    # What is applied here is not applied again.
-    assert "index" not in plan.partition("Filter")[2].partition("\n")[0]
-    assert "index" in plan_without.partition("Filter")[2].partition("\n")[0]
 
 
 def test_the_progress_of_a_stream_tells_its_lag(run_available: Callable[..., Any], stores: Any) -> None:

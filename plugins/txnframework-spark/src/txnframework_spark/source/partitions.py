@@ -24,7 +24,6 @@ from txnframework_spark.microbatch.registration import Range, Registration
 from txnframework_spark.options.parser import StoreOptions
 from txnframework_spark.options.source import SourceOptions
 from txnframework_spark.source.batch_plan import parts
-from txnframework_spark.source.filters import Condition
 from txnframework_spark.source.offsets import before
 
 S = TypeVar("S")
@@ -38,8 +37,8 @@ class SegmentPartition(InputPartition):
     ``aborted``: branches whose entries do not count; valid as long as the data exists. ``deleted``: inclusive ranges of
     entries, and ``partial``: indexes by entry, that the subscription acknowledged individually. ``reading``: the
     registration to make first. ``first`` and ``stop``, only in a batch: the first message to read, and the first
-    message not to read, if they are inside an entry. ``conditions``: further conditions on a message.
-    ``skips_trimmed``: messages that are trimmed before they are read are skipped.
+    message not to read, if they are inside an entry. ``skips_trimmed``: messages that are trimmed before they are read
+    are skipped.
     """
 
     stores: StoreOptions
@@ -53,7 +52,6 @@ class SegmentPartition(InputPartition):
     registration: Registration | None = None
     first: Position | None = None
     stop: Position | None = None
-    conditions: tuple[Condition, ...] = ()
     skips_trimmed: bool = False
 
 

@@ -26,7 +26,6 @@ from txnframework_spark.microbatch.batch import TaskAttempt
 from txnframework_spark.microbatch.pause import PLANNED, REGISTERED, Pauses
 from txnframework_spark.microbatch.registration import register
 from txnframework_spark.process import retry_unavailable
-from txnframework_spark.source.filters import match_mask, times_ms
 from txnframework_spark.source.offsets import before
 from txnframework_spark.source.partitions import SegmentPartition
 
@@ -91,7 +90,7 @@ class EntryArrays:
         if name == "__sequence":
             return _int64(view.count, view.sequence_ids)
         if name == "timestamp":
-            return pa.array(times_ms(view.published_ms)).cast(pa.timestamp("ms", "UTC"))
+            return pa.array(_times_ms(view.published_ms)).cast(pa.timestamp("ms", "UTC"))
         if name == "offset":
             return self._offsets()
         if name == "headers":
@@ -137,6 +136,14 @@ def _binary(count: int, offsets: memoryview, data: memoryview, validity: memoryv
 
 def _int64(count: int, numbers: memoryview) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(numbers)])
+
+
+_MS_MAX: Final = (2**63 - 1) // 1_000
+
+
+def _times_ms(published_ms: memoryview) -> NDArray[np.int64]:
+    """Return publish times in milliseconds, clipped to the range of Spark's microseconds; senders may set any time."""
+    return np.clip(np.frombuffer(published_ms, dtype=np.int64), -_MS_MAX, _MS_MAX)
 
 
 PAGE: Final = Limit(1_000)
@@ -226,8 +233,7 @@ class PageReader:
 def page_batches(page: Sequence[LedgerEntry], partition: SegmentPartition, schema: pa.Schema) -> list[pa.RecordBatch]:
     """Return the messages of a page that count, as record batches.
 
-    Aborted messages, messages that the subscription acknowledged individually, and those that do not match the filters
-    are left out.
+    Aborted messages, and those that the subscription acknowledged individually, are left out.
     """
     segment = parse_name(partition.segment)
     acknowledged = dict(partition.partial)
@@ -260,10 +266,9 @@ def _kept(
     """Return the indexes of an entry's messages that count; None: all of them."""
     first = partition.first.batch_index if partition.first and partition.first.entry == position else 0
     stop = partition.stop.batch_index if partition.stop and partition.stop.entry == position else view.count
-    asked = match_mask(partition.conditions, position, view.count, view.published_ms)
-    if asked is None and not done and first == 0 and stop >= view.count:
+    if not done and first == 0 and stop >= view.count:
         return None
-    kept = np.ones(view.count, dtype=np.bool_) if asked is None else asked
+    kept = np.ones(view.count, dtype=np.bool_)
     kept[:first] = False
     kept[stop:] = False
     kept[[index for index in done or () if index < view.count]] = False

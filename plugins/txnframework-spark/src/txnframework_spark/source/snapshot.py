@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from txnframework.broker import Host
 from txnframework.model.layout import Layout
@@ -20,7 +20,6 @@ from txnframework_spark.microbatch.registration import Range
 from txnframework_spark.options.selection import Bound, Bounds, Edge
 from txnframework_spark.options.source import SourceOptions
 from txnframework_spark.source.batch_plan import unfinished_segments
-from txnframework_spark.source.filters import Condition, entry_conditions, may_match, narrow_range, split_filters
 from txnframework_spark.source.offsets import before, find_time, resolve_bound
 from txnframework_spark.source.partitions import RangePartitioner, SegmentPartition
 from txnframework_spark.source.reader import read_entries
@@ -47,9 +46,7 @@ class _SegmentBounds:
     stop: Position | None = None
 
 
-async def plan_snapshot(
-    host: Host, options: SourceOptions, conditions: Sequence[Condition] = ()
-) -> list[SegmentPartition]:
+async def plan_snapshot(host: Host, options: SourceOptions) -> list[SegmentPartition]:
     """
     Return the read tasks of a batch.
 
@@ -64,18 +61,12 @@ async def plan_snapshot(
     ends = await asyncio.gather(*(_readable(host, options, name) for _, name in segments))
     bounds: dict[str, _SegmentBounds] = {}
     for (topic, name), end in zip(segments, ends, strict=True):
-        if may_match(conditions, str(topic), segment_id_of(parse_name(name))):
-            found = await _bounds(host, options, topic, name, end)
-            after, upto = narrow_range(conditions, found.after, found.upto)
-            if after < upto:
-                bounds[name] = replace(found, after=after, upto=upto)
+        found = await _bounds(host, options, topic, name, end)
+        if found.after < found.upto:
+            bounds[name] = found
     ranges = [Range(one.topic, one.segment, one.after, one.upto) for one in bounds.values()]
     tasks = await RangePartitioner(host, options, {}, {}).tasks(ranges)
-    left = entry_conditions(conditions)
-    return [
-        replace(task, first=bounds[task.segment].first, stop=bounds[task.segment].stop, conditions=left)
-        for task in tasks
-    ]
+    return [replace(task, first=bounds[task.segment].first, stop=bounds[task.segment].stop) for task in tasks]
 
 
 def _to_read(layout: Layout, options: SourceOptions) -> list[str]:
@@ -141,20 +132,11 @@ class SnapshotReader(DataSourceReader):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = SourceOptions.parse(options).for_batch()
         self._schema = schema
-        self._conditions: tuple[Condition, ...] = ()
-        # If spark.sql.python.filterPushdown.enabled is false, which is the default, Spark refuses a reader that
-        # overrides pushFilters. So the method is set on the instance.
-        self.pushFilters = _FilterPushdown(self)  # type: ignore[method-assign]
-
-    def take_filters(self, filters: Iterable[Filter]) -> list[Filter]:
-        """Apply the filters that can be applied completely; return the others."""
-        self._conditions, left = split_filters(filters)
-        return left
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the read tasks; the ends of the segments are determined now."""
         host = process.host(self._options.stores)
-        return process.run(plan_snapshot(host, self._options, self._conditions))
+        return process.run(plan_snapshot(host, self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's messages as Arrow record batches."""
@@ -163,15 +145,3 @@ class SnapshotReader(DataSourceReader):
         # Spark passes a partition of its own if there is nothing to read.
         if isinstance(partition, SegmentPartition):
             yield from read_entries(partition, to_arrow_schema(self._schema, timezone="UTC"))
-
-
-class _FilterPushdown:
-    """A ``pushFilters`` that can be called, but that Spark does not recognise as an override of the method."""
-
-    __func__ = staticmethod(DataSourceReader.pushFilters)
-
-    def __init__(self, reader: SnapshotReader) -> None:
-        self._reader = reader
-
-    def __call__(self, filters: list[Filter]) -> Any:
-        return self._reader.take_filters(filters)
