@@ -27,6 +27,6 @@ def _pipeline() -> click.Command:
 
 
 def _job() -> click.Command:
-    from txnframework_spark.jobs.command import job
+    from txnframework_spark.jobs.command import jobs
 
-    return job
+    return jobs

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -21,15 +24,38 @@ from txnframework_spark.jobs.export_folder import ExportFolder
 from txnframework_spark.jobs.session import JobProgress, session
 from txnframework_spark.options.parser import StoreOptions, parse_topic
 
-F = TypeVar("F", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 CONFIG_FILE: Final = "txnframework.toml"
 TASK_MESSAGES: Final = 100_000
 _FINDINGS_SHOWN: Final = 20
 
 
-def job_options(command: F) -> F:
-    """Add the options that all jobs share."""
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """The options that all jobs share; ``task_messages``: about the messages of a task."""
+
+    stores: StoreOptions
+    master: str
+    task_messages: int
+    output: str
+
+    @contextmanager
+    def session(self, name: str) -> Iterator[tuple[SparkSession, JobProgress]]:
+        """Provide Spark's session of a job, and the display of its progress."""
+        progress = JobProgress(terminal.console(stderr=True))
+        with session(self.master, f"txnframework job {name}", self.stores) as spark, progress.shown():
+            yield spark, progress
+
+
+def job_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that all jobs share; the command gets them as its first argument."""
+
+    @wraps(command)
+    def call(config: Path | None, master: str, task_messages: int, output: str, **own: object) -> None:
+        command(JobOptions(stores_of(config), master, task_messages, output), **own)
+
     for option in (
         output_option,
         click.option(
@@ -48,12 +74,12 @@ def job_options(command: F) -> F:
         ),
         click.option("--master", default="local[*]", show_default=True, help="Spark master."),
     ):
-        command = option(command)
-    return command
+        call = option(call)
+    return call
 
 
-@click.group(no_args_is_help=True)
-def job() -> None:
+@click.group("job", no_args_is_help=True)
+def jobs() -> None:
     """
     Run batch jobs over whole topics or deployments, on Spark.
 
@@ -61,7 +87,7 @@ def job() -> None:
     """
 
 
-@job.command()
+@jobs.command()
 @click.argument("topic")
 @click.option("--segment", type=click.IntRange(min=0), help="Compact only this segment.  [default: all segments]")
 @click.option(
@@ -73,16 +99,7 @@ def job() -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Read all messages and report what would be kept; change nothing.")
 @job_options
-def compact(
-    topic: str,
-    segment: int | None,
-    order: Order,
-    dry_run: bool,
-    master: str,
-    task_messages: int,
-    config: Path | None,
-    output: str,
-) -> None:
+def compact(job: JobOptions, topic: str, segment: int | None, order: Order, dry_run: bool) -> None:
     """
     Write the committed messages of TOPIC to a compacted copy.
 
@@ -90,22 +107,20 @@ def compact(
     continues in the topic. Each segment is compacted up to its first undecided message; WAITS FOR names the open
     transactions that delay the rest.
     """
-    stores = stores_of(config)
     name = TopicName.parse(topic)
-    host = process.host(stores)
+    host = process.host(job.stores)
     segments = select_segments(process.run(host.topics.layout(name)), segment)
-    progress = JobProgress(terminal.console(stderr=True))
-    with session(master, f"txnframework job compact {name.name}", stores) as spark, progress.shown():
-        found = Compaction(stores, order, task_messages, dry_run).run(spark, segments, progress)
+    with job.session(f"compact {name.name}") as (spark, progress):
+        found = Compaction(job.stores, order, job.task_messages, dry_run).run(spark, segments, progress)
     documents = [one.document() for one in found]
-    if output == "json":
+    if job.output == "json":
         print_json({"topic": str(name), "order": order, "dry_run": dry_run, "segments": documents})
         return
     print_records(documents)
     _print_open_transactions(found)
 
 
-@job.command()
+@jobs.command()
 @click.argument("topic")
 @click.option("--to", "folder", required=True, metavar="FOLDER", help="Target folder; all machines must share it.")
 @click.option(
@@ -115,30 +130,19 @@ def compact(
 )
 @click.option("--skip-trimmed", is_flag=True, help="Skip messages that retention removed before their export.")
 @job_options
-def export(
-    topic: str,
-    folder: str,
-    partition_by: str | None,
-    skip_trimmed: bool,
-    master: str,
-    task_messages: int,
-    config: Path | None,
-    output: str,
-) -> None:
+def export(job: JobOptions, topic: str, folder: str, partition_by: str | None, skip_trimmed: bool) -> None:
     """
     Write the messages committed to TOPIC since the last export as Parquet.
 
     Each run creates one folder below FOLDER: export=1, export=2 and so on. The folder becomes visible in one step when
     it is complete. A run after a kill loses and repeats nothing. FOLDER itself records the end of the last export.
     """
-    stores = stores_of(config)
     name = TopicName.parse(topic)
-    work = Export(stores, name, ExportFolder.of(folder), task_messages, partition_by is not None, skip_trimmed)
-    work.plan(process.host(stores))  # invalid usage is reported before Spark is started
-    progress = JobProgress(terminal.console(stderr=True))
-    with session(master, f"txnframework job export {name.name}", stores) as spark, progress.shown():
+    work = Export(job.stores, name, ExportFolder.of(folder), job.task_messages, partition_by is not None, skip_trimmed)
+    work.plan(process.host(job.stores))  # invalid usage is reported before Spark is started
+    with job.session(f"export {name.name}") as (spark, progress):
         document = work.run(spark, progress).document()
-    if output == "json":
+    if job.output == "json":
         print_json({"topic": str(name), **document})
     elif document["export"] is None:
         click.echo(f"Nothing was committed to {topic} since the last export.")
@@ -147,7 +151,7 @@ def export(
         print_records([document])
 
 
-@job.command()
+@jobs.command()
 @click.option("--to", "file", required=True, metavar="FILE", help="New file for the report, as JSON.")
 @click.option(
     "--flow",
@@ -162,33 +166,28 @@ def export(
 @click.option("--since", metavar="FILE", help="Earlier report: what it has read must be unchanged.")
 @job_options
 def audit(
+    job: JobOptions,
     file: str,
     flows: tuple[tuple[str, str, str], ...],
     match: str,
     match_output: str | None,
     since: str | None,
-    master: str,
-    task_messages: int,
-    config: Path | None,
-    output: str,
 ) -> None:
     """
     Read a whole deployment, and prove that its transactions are whole.
 
     Nothing is changed, and other processes may go on. The exit status is 1 if a contradiction was found.
     """
-    stores = stores_of(config)
     asked = tuple(
         Flow(parse_topic("--flow", source), name, parse_topic("--flow", target), match, match_output or match)
         for source, name, target in flows
     )
     earlier = None if since is None else Path(since)
-    work = AuditJob(stores, Path(file).absolute(), task_messages, asked, earlier)
-    work.check(process.host(stores))  # invalid usage is reported before Spark is started
-    progress = JobProgress(terminal.console(stderr=True))
-    with session(master, "txnframework job audit", stores) as spark, progress.shown():
+    work = AuditJob(job.stores, Path(file).absolute(), job.task_messages, asked, earlier)
+    work.check(process.host(job.stores))  # invalid usage is reported before Spark is started
+    with job.session("audit") as (spark, progress):
         report = work.run(spark, progress)
-    if output == "json":
+    if job.output == "json":
         print_json(report.summary())
     else:
         print_records([{"check": check, "found": found} for check, found in report.checks.items()])

@@ -1,27 +1,19 @@
-"""The display of a running pipeline: a live table on a terminal, otherwise a line for each batch."""
+"""The display of a running pipeline: a line for each batch and, on a terminal, what it is doing."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.spinner import Spinner
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 
 from txnframework_spark.progress import StateProgress, lag, state
 
 ROWS_OUT: Final = "txnframework_rows_out"
 """The name of the metric that counts the rows for the sinks."""
-
-_REFRESHES_A_SECOND: Final = 4
-_SHOWN_MAX: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +24,6 @@ class FinishedBatch:
     """
 
     number: int
-    at: str
     rows_in: int
     rows_out: int
     behind: int | None
@@ -48,7 +39,6 @@ def finished_batch(progress: Mapping[str, Any]) -> FinishedBatch | None:
     counted = (progress.get("observedMetrics") or {}).get(ROWS_OUT)
     return FinishedBatch(
         number=progress["batchId"],
-        at=progress["timestamp"],
         rows_in=progress["numInputRows"],
         rows_out=counted["rows"] if counted else 0,
         behind=lag(progress),
@@ -79,47 +69,32 @@ def _of_state(found: StateProgress | None) -> str:
     return f"; state {format_state(found.rows, found.bytes)}{watermark}{late}"
 
 
-def _cells(shown: FinishedBatch, stateful: bool) -> tuple[str, ...]:
-    """Return the cells of a table row after the duration of the batch."""
-    if not stateful:
-        return (shown.at,)
-    if shown.state is None:
-        return ("", "", shown.at, "")
-    found = shown.state
-    return (f"{found.late_rows:,}", format_state(found.rows, found.bytes), shown.at, found.watermark or "")
-
-
 class Screen:
     """Shows batches as they finish, and the current activity of the pipeline."""
 
     def __init__(self, console: Console, name: str) -> None:
         self._console = console
         self._name = name
-        self._doing = "starting Spark"
-        self._shown: deque[FinishedBatch] = deque(maxlen=_SHOWN_MAX)
         self.batches = 0
         self.rows_in = 0
         self.rows_out = 0
         self.rows_late = 0
-        self._spinner = Spinner("line", style="cyan")
-        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=_REFRESHES_A_SECOND)
+        self._status = console.status(Text(f"{name}: starting Spark"))
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
-            self._live.start()
+            self._status.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._console.is_terminal:
-            self._spinner = Spinner("line", style="dim")
-            self._doing = "stopped"
-            self._live.stop()
+        self._status.stop()
 
     def doing(self, what: str) -> None:
         """Show the current activity; only on a terminal, because it changes often."""
-        self._doing = what
+        totals = f"{self.batches:,} batches, {self.rows_in:,} rows in, {self.rows_out:,} rows out"
+        self._status.update(Text(f"{self._name}: {what}; {totals}"))
 
     def say(self, sentence: str) -> None:
         """Print a sentence that remains on the screen."""
@@ -130,30 +105,12 @@ class Screen:
         self.batches += 1
         self.rows_in += ended.rows_in
         self.rows_out += ended.rows_out
-        self._shown.append(ended)
         if ended.state is not None and ended.state.late_rows:
             if not self.rows_late:
                 self.say(late_rows(ended.number, ended.state))
             self.rows_late += ended.state.late_rows
-        if not self._console.is_terminal:
-            behind = "" if ended.behind is None else f", {ended.behind:,} behind"
-            self.say(
-                f"batch {ended.number}: {ended.rows_in:,} rows in, {ended.rows_out:,} rows out{behind},"
-                f" {ended.took_s:.1f} s{_of_state(ended.state)}"
-            )
-
-    def _render(self) -> RenderableType:
-        table = Table(box=SIMPLE_HEAD)
-        stateful = any(one.state is not None for one in self._shown)
-        for title in ("batch", "rows in", "rows out", "behind", "took", *(("late", "state") if stateful else ())):
-            table.add_column(title, justify="right")
-        for title in ("began", *(("watermark",) if stateful else ())):
-            table.add_column(title)
-        for one in self._shown:
-            behind = "" if one.behind is None else f"{one.behind:,}"
-            counts = (f"{one.rows_in:,}", f"{one.rows_out:,}", behind, f"{one.took_s:.1f} s")
-            table.add_row(str(one.number), *counts, *_cells(one, stateful))
-        line = Table.grid(padding=(0, 1))
-        total = f"{self.batches:,} batches, {self.rows_in:,} rows in, {self.rows_out:,} rows out"
-        line.add_row(self._spinner, Text(self._name, style="bold"), Text(f"{self._doing}; {total}"))
-        return Group(table, line) if self._shown else line
+        behind = "" if ended.behind is None else f", {ended.behind:,} behind"
+        self.say(
+            f"batch {ended.number}: {ended.rows_in:,} rows in, {ended.rows_out:,} rows out{behind},"
+            f" {ended.took_s:.1f} s{_of_state(ended.state)}"
+        )
