@@ -10,7 +10,7 @@ from txnframework.model.records import HistoryDocument
 from txnframework.model.transactions import Application, CommittedBatch, SourceRange
 from txnframework_spark.jobs.audit.acknowledgments import check_batches
 from txnframework_spark.jobs.audit.deployment import Deployment, Piece, cut
-from txnframework_spark.jobs.audit.reading import row_of
+from txnframework_spark.jobs.audit.entries import row_of
 
 SEGMENT = "segment://public/default/in/0000-ffff-0"
 ABORTED = Branch(TxnID(0, 7))

@@ -33,6 +33,7 @@ from txnframework_spark.jobs.audit.deployment import (
     load_deployment,
     unchanged_copies,
 )
+from txnframework_spark.jobs.audit.entries import ENTRIES, reading
 from txnframework_spark.jobs.audit.ledgers import (
     changed_ledgers,
     counted_ledgers,
@@ -41,7 +42,6 @@ from txnframework_spark.jobs.audit.ledgers import (
     stated_ledgers,
     wrong_counts,
 )
-from txnframework_spark.jobs.audit.reading import ENTRIES, reading
 from txnframework_spark.jobs.audit.report import AuditFinding, AuditReport, LedgerReport, by_check, require_new
 from txnframework_spark.jobs.session import JobProgress, Meter
 from txnframework_spark.options.parser import StoreOptions

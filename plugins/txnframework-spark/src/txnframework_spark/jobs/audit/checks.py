@@ -13,7 +13,7 @@ from txnframework.model.ids import TxnID
 from txnframework.model.metadata import KeyRange
 from txnframework_spark import process
 from txnframework_spark.jobs.audit.deployment import Deployment
-from txnframework_spark.jobs.audit.reading import Batches
+from txnframework_spark.jobs.audit.entries import Batches
 from txnframework_spark.jobs.audit.report import FINDINGS_MAX, AuditFinding
 from txnframework_spark.options.parser import StoreOptions
 
