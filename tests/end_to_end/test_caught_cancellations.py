@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -75,86 +75,66 @@ async def ended(client: Client, producer: Producer, block: Block, cancels: bool 
     return how, await client.outcome(begun[0].id)
 
 
-def run(stores: Stores, test: Callable[[Client], Awaitable[None]]) -> None:
-    """Run a test with an open client."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            await test(client)
-
-    stores.run(work())
+@pytest.fixture
+async def client(stores: Stores) -> AsyncIterator[Client]:
+    async with stores.open() as client:
+        yield client
 
 
 @pytest.mark.parametrize("block", [catches, catches_in_a_group])
-def test_a_caught_cancellation(stores: Stores, block: Block) -> None:
+async def test_a_caught_cancellation(client: Client, block: Block) -> None:
     """The transaction is aborted, and the cancellation is raised at the end of the block."""
-
-    async def test(client: Client) -> None:
-        await client.create_topic("orders")
-        producer = await client.producer("orders")
-        assert await ended(client, producer, block) == ("cancelled", State.ABORTED)
-        async with await client.reader("orders") as reader:
-            assert [message.value async for message in reader] == []
-
-    run(stores, test)
+    await client.create_topic("orders")
+    producer = await client.producer("orders")
+    assert await ended(client, producer, block) == ("cancelled", State.ABORTED)
+    async with await client.reader("orders") as reader:
+        assert [message.value async for message in reader] == []
 
 
 @pytest.mark.parametrize("block", [withdraws, commits, times_out_within])
-def test_what_the_program_decided(stores: Stores, block: Block) -> None:
+async def test_what_the_program_decided(client: Client, block: Block) -> None:
     """A withdrawn cancellation, a commit in the block, and a timeout within the block do not abort the transaction."""
-
-    async def test(client: Client) -> None:
-        await client.create_topic("orders")
-        producer = await client.producer("orders")
-        how, state = await ended(client, producer, block, cancels=block is not times_out_within)
-        assert (how, state) == ("returned", State.COMMITTED)
-
-    run(stores, test)
+    await client.create_topic("orders")
+    producer = await client.producer("orders")
+    how, state = await ended(client, producer, block, cancels=block is not times_out_within)
+    assert (how, state) == ("returned", State.COMMITTED)
 
 
-def test_an_older_cancellation(stores: Stores) -> None:
+async def test_an_older_cancellation(client: Client) -> None:
     """A transaction that begins after its task was cancelled is committed."""
+    await client.create_topic("orders")
+    producer = await client.producer("orders")
+    waiting = asyncio.Event()
 
-    async def test(client: Client) -> None:
-        await client.create_topic("orders")
-        producer = await client.producer("orders")
-        waiting = asyncio.Event()
+    async def work() -> State:
+        with suppress(asyncio.CancelledError):
+            await waits(waiting)
+        async with client.transaction() as txn:
+            await producer.send(b"last", txn=txn)
+        return txn.state
 
-        async def work() -> State:
-            with suppress(asyncio.CancelledError):
-                await waits(waiting)
-            async with client.transaction() as txn:
-                await producer.send(b"last", txn=txn)
-            return txn.state
+    task = asyncio.ensure_future(work())
+    await waiting.wait()
+    task.cancel()
+    assert await task is State.COMMITTED
+
+
+async def test_a_joined_part(client: Client) -> None:
+    """A joined part whose block caught a cancellation cannot be finished, so its branch is not reported."""
+    await client.create_topic("orders")
+    sent = asyncio.Event()
+    async with client.transaction() as txn:
+        joined = client.join(txn.id)
+
+        async def work() -> None:
+            async with joined:
+                with suppress(asyncio.CancelledError):
+                    await waits(sent)
 
         task = asyncio.ensure_future(work())
-        await waiting.wait()
+        await sent.wait()
         task.cancel()
-        assert await task is State.COMMITTED
-
-    run(stores, test)
-
-
-def test_a_joined_part(stores: Stores) -> None:
-    """A joined part whose block caught a cancellation cannot be finished, so its branch is not reported."""
-
-    async def test(client: Client) -> None:
-        await client.create_topic("orders")
-        sent = asyncio.Event()
-        async with client.transaction() as txn:
-            joined = client.join(txn.id)
-
-            async def work() -> None:
-                async with joined:
-                    with suppress(asyncio.CancelledError):
-                        await waits(sent)
-
-            task = asyncio.ensure_future(work())
-            await sent.wait()
-            task.cancel()
-            await asyncio.wait({task})
-            assert task.cancelled()
-            with pytest.raises((TransactionHasFailedOperations, TransactionConflict)):
-                await joined.finish()
-
-    run(stores, test)
+        await asyncio.wait({task})
+        assert task.cancelled()
+        with pytest.raises((TransactionHasFailedOperations, TransactionConflict)):
+            await joined.finish()

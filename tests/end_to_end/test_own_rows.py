@@ -81,7 +81,7 @@ class Shop:
 
 
 @asynccontextmanager
-async def shop() -> AsyncIterator[Shop]:
+async def open_shop() -> AsyncIterator[Shop]:
     """Open a client over a new space."""
     url = f"memory://own-rows-{next(_names)}"
     # What a cancelled block leaves, the next maintenance settles, and does not wait for this process to do so.
@@ -104,124 +104,96 @@ async def nothing(_: object) -> None:
     """Leave the block."""
 
 
-def run(test: Callable[[Shop], Awaitable[None]]) -> None:
-    """Run a test in a shop."""
-
-    async def main() -> None:
-        async with shop() as opened:
-            await test(opened)
-
-    asyncio.run(asyncio.wait_for(main(), 60))
+@pytest.fixture
+async def shop() -> AsyncIterator[Shop]:
+    async with open_shop() as shop:
+        yield shop
 
 
-def test_one_commit_decides_everything() -> None:
+async def test_one_commit_decides_everything(shop: Shop) -> None:
     """Rows, messages and acknowledgments appear together; the connection is free afterwards."""
-
-    async def test(shop: Shop) -> None:
-        connection = shop.connect()
-        async with shop.client.transaction(commit_with=connection) as txn:
-            await shop.work(txn, connection)
-            assert await shop.rows() == {}
-            assert await shop.messages() == 0
-        assert txn.state is State.COMMITTED
-        assert connection.open is None
-        assert await shop.counts() == (1, 1, 1)
-        async with shop.client.transaction(commit_with=connection) as again:
-            await connection.put("invoices", "2", b"")
-        assert again.state is State.COMMITTED
-        assert len(await shop.rows()) == 2
-
-    run(test)
+    connection = shop.connect()
+    async with shop.client.transaction(commit_with=connection) as txn:
+        await shop.work(txn, connection)
+        assert await shop.rows() == {}
+        assert await shop.messages() == 0
+    assert txn.state is State.COMMITTED
+    assert connection.open is None
+    assert await shop.counts() == (1, 1, 1)
+    async with shop.client.transaction(commit_with=connection) as again:
+        await connection.put("invoices", "2", b"")
+    assert again.state is State.COMMITTED
+    assert len(await shop.rows()) == 2
 
 
-def test_an_exception_rolls_everything_back() -> None:
+async def test_an_exception_rolls_everything_back(shop: Shop) -> None:
     """Nothing of the block counts, and its exception is raised."""
+    connection = shop.connect()
 
-    async def test(shop: Shop) -> None:
-        connection = shop.connect()
+    async def fail(_: object) -> None:
+        raise LookupError
 
-        async def fail(_: object) -> None:
-            raise LookupError
-
-        with pytest.raises(LookupError):
-            await shop.block(connection, fail)
-        assert shop.txn.state is State.ABORTED
-        assert connection.open is None
-        assert await shop.counts() == (0, 0, 0)
-
-    run(test)
+    with pytest.raises(LookupError):
+        await shop.block(connection, fail)
+    assert shop.txn.state is State.ABORTED
+    assert connection.open is None
+    assert await shop.counts() == (0, 0, 0)
 
 
-def test_a_caught_cancellation_rolls_everything_back() -> None:
+async def test_a_caught_cancellation_rolls_everything_back(shop: Shop) -> None:
     """A block that catches the cancellation of its task and ends is not committed, because it may be incomplete."""
+    connection, worked = shop.connect(), asyncio.Event()
 
-    async def test(shop: Shop) -> None:
-        connection, worked = shop.connect(), asyncio.Event()
+    async def catch(_: object) -> None:
+        worked.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
 
-        async def catch(_: object) -> None:
-            worked.set()
-            with suppress(asyncio.CancelledError):
-                await asyncio.Event().wait()
-
-        task = asyncio.ensure_future(shop.block(connection, catch))
-        await worked.wait()
-        task.cancel()
-        await asyncio.wait({task})
-        assert task.cancelled()
-        assert shop.txn.state is State.ABORTED
-        assert connection.open is None
-        assert await shop.counts() == (0, 0, 0)
-
-    run(test)
+    task = asyncio.ensure_future(shop.block(connection, catch))
+    await worked.wait()
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
+    assert shop.txn.state is State.ABORTED
+    assert connection.open is None
+    assert await shop.counts() == (0, 0, 0)
 
 
-def test_an_open_transaction_is_joined() -> None:
+async def test_an_open_transaction_is_joined(shop: Shop) -> None:
     """What the application wrote before the block commits with it."""
-
-    async def test(shop: Shop) -> None:
-        connection = shop.connect()
-        await connection.put("invoices", "before", b"")
-        async with shop.client.transaction(commit_with=connection) as txn:
-            await shop.work(txn, connection)
-        assert sorted(await shop.rows()) == ["1", "before"]
-
-    run(test)
+    connection = shop.connect()
+    await connection.put("invoices", "before", b"")
+    async with shop.client.transaction(commit_with=connection) as txn:
+        await shop.work(txn, connection)
+    assert sorted(await shop.rows()) == ["1", "before"]
 
 
-def test_a_commit_within_the_block() -> None:
+async def test_a_commit_within_the_block(shop: Shop) -> None:
     """It is refused: a row after it would be lost without an error. The block can go on."""
-
-    async def test(shop: Shop) -> None:
-        connection = shop.connect()
-        async with shop.client.transaction(commit_with=connection) as txn:
-            await shop.work(txn, connection)
-            with pytest.raises(InvalidInput, match="remove the call of commit"):
-                await txn.commit()
-            await connection.put("invoices", "2", b"")
-        await txn.commit()
-        assert await shop.totals() == (2, 1, 0)
-
-    run(test)
+    connection = shop.connect()
+    async with shop.client.transaction(commit_with=connection) as txn:
+        await shop.work(txn, connection)
+        with pytest.raises(InvalidInput, match="remove the call of commit"):
+            await txn.commit()
+        await connection.put("invoices", "2", b"")
+    await txn.commit()
+    assert await shop.totals() == (2, 1, 0)
 
 
-def test_a_failed_send_rolls_the_rows_back() -> None:
+async def test_a_failed_send_rolls_the_rows_back(shop: Shop) -> None:
     """A poisoned transaction is aborted, with its rows."""
+    connection = shop.connect()
 
-    async def test(shop: Shop) -> None:
-        connection = shop.connect()
+    async def fail(txn: txnframework.Transaction) -> None:
+        with pytest.raises(ZeroDivisionError), txn.operation():
+            raise ZeroDivisionError
 
-        async def fail(txn: txnframework.Transaction) -> None:
-            with pytest.raises(ZeroDivisionError), txn.operation():
-                raise ZeroDivisionError
-
-        with pytest.raises(TransactionHasFailedOperations):
-            await shop.block(connection, fail)
-        assert await shop.counts() == (0, 0, 0)
-
-    run(test)
+    with pytest.raises(TransactionHasFailedOperations):
+        await shop.block(connection, fail)
+    assert await shop.counts() == (0, 0, 0)
 
 
-def test_an_error_of_the_database_at_the_commit() -> None:
+async def test_an_error_of_the_database_at_the_commit(shop: Shop) -> None:
     """It is raised as the driver raised it, and the transaction is aborted."""
 
     class Violation(Exception):
@@ -230,21 +202,18 @@ def test_an_error_of_the_database_at_the_commit() -> None:
     def refuse(_: object) -> None:
         raise Violation
 
-    async def test(shop: Shop) -> None:
-        connection = shop.connect()
-        connection.database.constraints.append(refuse)
-        with pytest.raises(Violation) as caught:
-            await shop.block(connection, nothing)
-        connection.database.constraints.clear()
-        assert not hasattr(caught.value, "__notes__")
-        assert shop.txn.state is State.ABORTED
-        assert await shop.client.outcome(shop.txn.id) is State.ABORTED
-        assert await shop.counts() == (0, 0, 0)
-
-    run(test)
+    connection = shop.connect()
+    connection.database.constraints.append(refuse)
+    with pytest.raises(Violation) as caught:
+        await shop.block(connection, nothing)
+    connection.database.constraints.clear()
+    assert not hasattr(caught.value, "__notes__")
+    assert shop.txn.state is State.ABORTED
+    assert await shop.client.outcome(shop.txn.id) is State.ABORTED
+    assert await shop.counts() == (0, 0, 0)
 
 
-def test_the_reply_to_the_commit_is_lost() -> None:
+async def test_the_reply_to_the_commit_is_lost() -> None:
     """The outcome is found out, and everything agrees with it; the COMMIT is not repeated."""
 
     async def applied(shop: Shop) -> None:
@@ -273,86 +242,66 @@ def test_the_reply_to_the_commit_is_lost() -> None:
         assert await shop.counts() == (1, 1, 1)
 
     for test in (applied, dropped, late):
-        run(test)
+        async with open_shop() as shop:
+            await test(shop)
 
 
-def test_another_process_ends_it_first() -> None:
+async def test_another_process_ends_it_first(shop: Shop) -> None:
     """An abort by its id wins as long as the COMMIT was not sent; the rows are rolled back."""
-
-    async def test(shop: Shop) -> None:
-        connection = shop.connect()
-        with pytest.raises(InvalidTransactionState) as caught:
-            await shop.block(connection, lambda txn: shop.client.abort(txn.id))
-        assert caught.value.actual is shop.txn.state is State.ABORTED
-        assert await shop.counts() == (0, 0, 0)
-
-    run(test)
+    connection = shop.connect()
+    with pytest.raises(InvalidTransactionState) as caught:
+        await shop.block(connection, lambda txn: shop.client.abort(txn.id))
+    assert caught.value.actual is shop.txn.state is State.ABORTED
+    assert await shop.counts() == (0, 0, 0)
 
 
-def test_another_process_cannot_commit_it() -> None:
+async def test_another_process_cannot_commit_it(shop: Shop) -> None:
     """Its messages would appear without its rows."""
-
-    async def test(shop: Shop) -> None:
-        connection = shop.connect()
-        async with shop.client.transaction(commit_with=connection) as txn:
-            await shop.work(txn, connection)
-            for operator in (False, True):
-                with pytest.raises(TransactionConflict, match="together with the rows"):
-                    await shop.client.commit(txn.id, operator=operator)
-            assert await shop.client.outcome(txn.id) is State.OPEN
-        await shop.client.commit(txn.id)  # it is committed: the same request again succeeds
-        assert await shop.counts() == (1, 1, 1)
-
-    run(test)
+    connection = shop.connect()
+    async with shop.client.transaction(commit_with=connection) as txn:
+        await shop.work(txn, connection)
+        for operator in (False, True):
+            with pytest.raises(TransactionConflict, match="together with the rows"):
+                await shop.client.commit(txn.id, operator=operator)
+        assert await shop.client.outcome(txn.id) is State.OPEN
+    await shop.client.commit(txn.id)  # it is committed: the same request again succeeds
+    assert await shop.counts() == (1, 1, 1)
 
 
-def test_a_connection_belongs_to_one_transaction_at_a_time() -> None:
+async def test_a_connection_belongs_to_one_transaction_at_a_time(shop: Shop) -> None:
     """The second transaction is refused, and the first one is not disturbed."""
-
-    async def test(shop: Shop) -> None:
-        connection = shop.connect()
-        async with shop.client.transaction(commit_with=connection) as txn:
-            with pytest.raises(InvalidInput, match="another open transaction"):
-                async with shop.client.transaction(commit_with=connection):
-                    raise AssertionError
-            with pytest.raises(InvalidInput, match="another open transaction"):
-                await txn.begin()
-            await shop.work(txn, connection)
-        assert await shop.counts() == (1, 1, 1)
-
-    run(test)
+    connection = shop.connect()
+    async with shop.client.transaction(commit_with=connection) as txn:
+        with pytest.raises(InvalidInput, match="another open transaction"):
+            async with shop.client.transaction(commit_with=connection):
+                raise AssertionError
+        with pytest.raises(InvalidInput, match="another open transaction"):
+            await txn.begin()
+        await shop.work(txn, connection)
+    assert await shop.counts() == (1, 1, 1)
 
 
-def test_connections_that_cannot_be_joined() -> None:
+async def test_connections_that_cannot_be_joined(shop: Shop) -> None:
     """One sentence says why, nothing stays open, and the next transaction works."""
-
-    async def test(shop: Shop) -> None:
-        async with shop_of_another_space() as other:
-            for wrong in (object(), other.connect()):
-                transaction = shop.client.transaction(commit_with=wrong)
-                with pytest.raises(InvalidInput, match="commit_with takes a"):
-                    await transaction.begin()
-                assert await shop.client.outcome(transaction.id) is State.ABORTED
-
-    shop_of_another_space = shop
-    run(test)
+    async with open_shop() as other:
+        for wrong in (object(), other.connect()):
+            transaction = shop.client.transaction(commit_with=wrong)
+            with pytest.raises(InvalidInput, match="commit_with takes a"):
+                await transaction.begin()
+            assert await shop.client.outcome(transaction.id) is State.ABORTED
 
 
 @pytest.mark.parametrize("ending", ["commit", "rollback"])
-def test_the_application_ends_its_transaction_in_the_block(ending: str) -> None:
+async def test_the_application_ends_its_transaction_in_the_block(ending: str, shop: Shop) -> None:
     """It is told so, and the messages and acknowledgments do not count."""
-
-    async def test(shop: Shop) -> None:
-        connection = shop.connect()
-        with pytest.raises(InvalidInput, match="has ended the transaction"):
-            await shop.block(connection, lambda _: getattr(connection, ending)())
-        assert shop.txn.state is State.ABORTED
-        assert (await shop.counts())[1:] == (0, 0)
-
-    run(test)
+    connection = shop.connect()
+    with pytest.raises(InvalidInput, match="has ended the transaction"):
+        await shop.block(connection, lambda _: getattr(connection, ending)())
+    assert shop.txn.state is State.ABORTED
+    assert (await shop.counts())[1:] == (0, 0)
 
 
-def test_cancelled_at_every_step() -> None:
+async def test_cancelled_at_every_step(shop: Shop) -> None:
     """Wherever the block is cancelled, everything counts or nothing does, and the connection is free."""
 
     async def cancelled(shop: Shop, steps: int) -> bool:
@@ -386,14 +335,11 @@ def test_cancelled_at_every_step() -> None:
         assert (rows, messages, left) == (before[0] + counted, before[1] + counted, before[2] + 1 - counted)
         return not isinstance(ended, asyncio.CancelledError)
 
-    async def test(shop: Shop) -> None:
-        await shop.consumer.close()
-        steps = 0
-        while not await cancelled(shop, steps):
-            steps += 1
-        assert steps > 30
-
-    run(test)
+    await shop.consumer.close()
+    steps = 0
+    while not await cancelled(shop, steps):
+        steps += 1
+    assert steps > 30
 
 
 def test_the_client_closes_within_the_block() -> None:
@@ -403,7 +349,7 @@ def test_the_client_closes_within_the_block() -> None:
         connections: list[MemoryConnection] = []
 
         async def closing() -> None:
-            async with shop() as opened:
+            async with open_shop() as opened:
                 connections.append(opened.connect())
                 await opened.block(connections[0], lambda _: opened.client.host.close())
 
@@ -415,45 +361,37 @@ def test_the_client_closes_within_the_block() -> None:
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_the_store_cannot_be_reached_after_a_lost_reply() -> None:
+async def test_the_store_cannot_be_reached_after_a_lost_reply(shop: Shop) -> None:
     """The outcome is unknown, and ``outcome`` tells it later; committing again finds out and never commits twice."""
-
-    async def test(shop: Shop) -> None:
-        for fate, state in (("applied", State.COMMITTED), ("dropped", State.ABORTED)):
-            connection = shop.connect()
-            transaction = shop.client.transaction(commit_with=connection)
-            await transaction.begin()
-            await connection.put("invoices", fate, b"")
-            await shop.producer.send(b"invoice", txn=transaction)
-            connection.lose_commit(fate)  # type: ignore[arg-type]
-            store = shop.client.host.metadata
-            store.cut()
-            with pytest.raises(OutcomeUnknown):
-                await transaction.commit()
-            store.restore()
-            if state is State.COMMITTED:
-                await transaction.commit()
-            else:
-                with pytest.raises(InvalidTransactionState, match="rolled back"):
-                    await transaction.commit()
-            assert await shop.client.outcome(transaction.id) is transaction.state is state
-        assert sorted(await shop.rows()) == ["applied"]
-        await shop.client.maintain()
-        assert await shop.messages() == 1
-
-    run(test)
-
-
-def test_nothing_is_received_before_the_commit() -> None:
-    """Another consumer waits for the messages until the COMMIT."""
-
-    async def test(shop: Shop) -> None:
+    for fate, state in (("applied", State.COMMITTED), ("dropped", State.ABORTED)):
         connection = shop.connect()
-        async with await shop.client.consumer(OUTPUT, "copy", start="earliest") as consumer:
-            async with shop.client.transaction(commit_with=connection) as txn:
-                await shop.work(txn, connection)
-                with pytest.raises(ReceiveTimeout):
-                    await consumer.receive(timeout_ms=20)
-            assert (await consumer.receive(timeout_ms=60_000)).value == b"invoice"
+        transaction = shop.client.transaction(commit_with=connection)
+        await transaction.begin()
+        await connection.put("invoices", fate, b"")
+        await shop.producer.send(b"invoice", txn=transaction)
+        connection.lose_commit(fate)  # type: ignore[arg-type]
+        store = shop.client.host.metadata
+        store.cut()
+        with pytest.raises(OutcomeUnknown):
+            await transaction.commit()
+        store.restore()
+        if state is State.COMMITTED:
+            await transaction.commit()
+        else:
+            with pytest.raises(InvalidTransactionState, match="rolled back"):
+                await transaction.commit()
+        assert await shop.client.outcome(transaction.id) is transaction.state is state
+    assert sorted(await shop.rows()) == ["applied"]
+    await shop.client.maintain()
+    assert await shop.messages() == 1
 
-    run(test)
+
+async def test_nothing_is_received_before_the_commit(shop: Shop) -> None:
+    """Another consumer waits for the messages until the COMMIT."""
+    connection = shop.connect()
+    async with await shop.client.consumer(OUTPUT, "copy", start="earliest") as consumer:
+        async with shop.client.transaction(commit_with=connection) as txn:
+            await shop.work(txn, connection)
+            with pytest.raises(ReceiveTimeout):
+                await consumer.receive(timeout_ms=20)
+        assert (await consumer.receive(timeout_ms=60_000)).value == b"invoice"

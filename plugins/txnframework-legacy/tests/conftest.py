@@ -3,11 +3,37 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from txnframework.testing import WorldHarness
+from txnframework.testing.world import World
+
 sys.path.insert(0, str(Path(__file__).parent))
+
+from test_conformance import LogFamilyInMemory
+
+
+@pytest.fixture
+def kind() -> type[WorldHarness]:
+    """The stores and settings that most tests run with; a test names others as a parameter."""
+    return LogFamilyInMemory
+
+
+@pytest.fixture
+async def harness(kind: type[WorldHarness], tmp_path: Path) -> AsyncIterator[WorldHarness]:
+    harness = kind(tmp_path)
+    yield harness
+    await harness.destroy()
+
+
+@pytest.fixture
+async def world(harness: WorldHarness) -> AsyncIterator[World]:
+    """One process over the stores."""
+    async with harness.open() as world:
+        yield world
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import pytest
-from test_conformance import LogFamilyInMemory, LogFamilyInShortLedgers
+from test_conformance import LogFamilyInShortLedgers
 
 from txnframework.errors import (
     CorruptEntry,
@@ -112,20 +111,6 @@ def test_nothing_grows_with_finished_transactions() -> None:
 # -- over stores in memory ----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    def run(kind: type[WorldHarness], test: Callable[[WorldHarness], Awaitable[None]]) -> None:
-        async def main() -> None:
-            harness = kind(tmp_path)
-            async with asyncio.timeout(60):
-                await test(harness)
-            await harness.destroy()
-
-        asyncio.run(main())
-
-    return run
-
-
 async def begin(world: World) -> TxnID:
     return (await world.coordinator.begin(Begin(60_000))).txn_id
 
@@ -148,124 +133,93 @@ async def visible(world: World, isolation: Isolation = Isolation.READ_COMMITTED)
     return found
 
 
-def test_markers_are_never_shown(run: Run) -> None:
+async def test_markers_are_never_shown(harness: WorldHarness, world: World) -> None:
     """No isolation shows a marker; a reader is told where they stand, so that a cursor can pass them."""
-
-    async def test(harness: WorldHarness) -> None:
-        async with harness.open() as world:
-            kept, dropped = await begin(world), await begin(world)
-            await send(world, "kept", kept)
-            await send(world, "dropped", dropped)
-            await world.coordinator.end(End(kept, Action.COMMIT))
-            await world.coordinator.end(End(dropped, Action.ABORT))
-            assert await visible(world) == ["kept"]
-            assert await visible(world, Isolation.READ_UNCOMMITTED) == ["kept", "dropped"]
-            page = await world.buffer.read(ReadRequest(EARLIEST, Limit(10)))
-            last = (await world.ledger.tail()).last_confirmed
-            assert (len(page.skipped), page.skipped[-1], page.upto) == (3, last, last)
-
-    run(LogFamilyInMemory, test)
+    kept, dropped = await begin(world), await begin(world)
+    await send(world, "kept", kept)
+    await send(world, "dropped", dropped)
+    await world.coordinator.end(End(kept, Action.COMMIT))
+    await world.coordinator.end(End(dropped, Action.ABORT))
+    assert await visible(world) == ["kept"]
+    assert await visible(world, Isolation.READ_UNCOMMITTED) == ["kept", "dropped"]
+    page = await world.buffer.read(ReadRequest(EARLIEST, Limit(10)))
+    last = (await world.ledger.tail()).last_confirmed
+    assert (len(page.skipped), page.skipped[-1], page.upto) == (3, last, last)
 
 
-def test_ending_on_a_sealed_topic_times_out(run: Run) -> None:
+async def test_ending_on_a_sealed_topic_times_out(harness: WorldHarness, world: World) -> None:
     """
     The limit of this family: a transaction that wrote to a topic that was sealed since is decided, but never takes
     effect there. Its end raises EndTransactionTimeout after ``end_timeout_ms``, and what it wrote stays undecided.
     """
-
-    async def test(harness: WorldHarness) -> None:
-        async with harness.open() as world:
-            await send(world, "plain")
-            txn = await begin(world)
-            await send(world, "inside", txn)
-            await world.ledger.seal()
-            with pytest.raises(LedgerSealed):
-                await send(world, "late", txn)
-            ending = asyncio.ensure_future(world.coordinator.end(End(txn, Action.COMMIT)))
-            await harness.settle()
-            await harness.pass_time(harness.transactions.end_timeout_ms - 5_000)
-            assert not ending.done()
-            await harness.pass_time(5_000)
-            with pytest.raises(EndTransactionTimeout) as late:
-                await ending
-            assert (late.value.txn_id, late.value.timeout_ms) == (txn, harness.transactions.end_timeout_ms)
-            assert (await world.coordinator.describe(txn)).state is State.COMMITTED
-            assert [one.txn_id for one in await world.coordinator.outstanding(None, Limit(9))] == [txn]
-            assert await visible(world) == ["plain"]
-
-    run(LogFamilyInMemory, test)
+    await send(world, "plain")
+    txn = await begin(world)
+    await send(world, "inside", txn)
+    await world.ledger.seal()
+    with pytest.raises(LedgerSealed):
+        await send(world, "late", txn)
+    ending = asyncio.ensure_future(world.coordinator.end(End(txn, Action.COMMIT)))
+    await harness.settle()
+    await harness.pass_time(harness.transactions.end_timeout_ms - 5_000)
+    assert not ending.done()
+    await harness.pass_time(5_000)
+    with pytest.raises(EndTransactionTimeout) as late:
+        await ending
+    assert (late.value.txn_id, late.value.timeout_ms) == (txn, harness.transactions.end_timeout_ms)
+    assert (await world.coordinator.describe(txn)).state is State.COMMITTED
+    assert [one.txn_id for one in await world.coordinator.outstanding(None, Limit(9))] == [txn]
+    assert await visible(world) == ["plain"]
 
 
-def test_snapshots_recover_the_same(run: Run) -> None:
+@pytest.mark.parametrize("kind", [LogFamilyInShortLedgers])
+async def test_snapshots_recover_the_same(harness: WorldHarness, world: World) -> None:
     """Whoever begins with a snapshot knows what whoever read everything knows, after each of many steps."""
-
-    async def test(harness: WorldHarness) -> None:
-        async with harness.open() as world:
-            still = await begin(world)
-            expected: list[str] = []
-            for number in range(12):
-                txn = await begin(world)
-                await send(world, f"{number}", txn)
-                if number == 7:
-                    await send(world, "open", still)
-                if number % 3 == 0:
-                    await world.ledger.roll()
-                await world.coordinator.end(End(txn, Action.ABORT if number % 2 else Action.COMMIT))
-                expected += [f"{number}"] if number % 2 == 0 and number < 7 else []
-                async with harness.open() as fresh:
-                    assert await visible(fresh) == await visible(world) == expected
-            snapshots = await world.ledgers.open(snapshots_name(world.buffer.segment, 1))
-            assert sum(one.entries for one in await snapshots.ledgers(-1, 100)) <= 2
-            await world.coordinator.end(End(still, Action.COMMIT))
-            async with harness.open() as fresh:
-                assert await visible(fresh) == ["0", "2", "4", "6", "open", "8", "10"]
-
-    run(LogFamilyInShortLedgers, test)
+    still = await begin(world)
+    expected: list[str] = []
+    for number in range(12):
+        txn = await begin(world)
+        await send(world, f"{number}", txn)
+        if number == 7:
+            await send(world, "open", still)
+        if number % 3 == 0:
+            await world.ledger.roll()
+        await world.coordinator.end(End(txn, Action.ABORT if number % 2 else Action.COMMIT))
+        expected += [f"{number}"] if number % 2 == 0 and number < 7 else []
+        async with harness.open() as fresh:
+            assert await visible(fresh) == await visible(world) == expected
+    snapshots = await world.ledgers.open(snapshots_name(world.buffer.segment, 1))
+    assert sum(one.entries for one in await snapshots.ledgers(-1, 100)) <= 2
+    await world.coordinator.end(End(still, Action.COMMIT))
+    async with harness.open() as fresh:
+        assert await visible(fresh) == ["0", "2", "4", "6", "open", "8", "10"]
 
 
-def test_a_snapshot_past_the_end_is_refused(run: Run) -> None:
+async def test_a_snapshot_past_the_end_is_refused(harness: WorldHarness, world: World) -> None:
     """A topic that is shorter than what was written down of it was restored from a backup."""
-
-    async def test(harness: WorldHarness) -> None:
-        async with harness.open() as world:
-            await Snapshots(world.ledgers, world.buffer.segment, 1, SnapshotOptions()).write(
-                TopicState(Position(10**9, 5)), 0
-            )
-            with pytest.raises(StoreMismatch):
-                await world.buffer.recover()
-
-    run(LogFamilyInMemory, test)
+    await Snapshots(world.ledgers, world.buffer.segment, 1, SnapshotOptions()).write(TopicState(Position(10**9, 5)), 0)
+    with pytest.raises(StoreMismatch):
+        await world.buffer.recover()
 
 
-def test_transactions_of_another_family_are_refused(run: Run) -> None:
+async def test_transactions_of_another_family_are_refused(harness: WorldHarness, world: World) -> None:
     """A transaction whose decision stands elsewhere cannot be judged here; nothing is appended."""
-
-    async def test(harness: WorldHarness) -> None:
-        async with harness.open() as world:
-            before = await world.ledger.tail()
-            with pytest.raises(TransactionDomainMismatch, match="metadata family"):
-                await send(world, "x", TxnID(0, 1))
-            assert await world.ledger.tail() == before
-
-    run(LogFamilyInMemory, test)
+    before = await world.ledger.tail()
+    with pytest.raises(TransactionDomainMismatch, match="metadata family"):
+        await send(world, "x", TxnID(0, 1))
+    assert await world.ledger.tail() == before
 
 
-def test_a_damaged_marker_is_not_passed_over(run: Run) -> None:
+async def test_a_damaged_marker_is_not_passed_over(harness: WorldHarness, world: World) -> None:
     """A marker that cannot be read ends reading with an error that names it."""
-
-    async def test(harness: WorldHarness) -> None:
-        async with harness.open() as world:
-            ended = Transaction(ONE, State.ABORTED, 0, 0)
-            marker = marker_of(ended, 0)
-            branch = Branch(ONE, MARKER_BRANCH)
-            bad = encode_entry([EntryMessage(None, b"{", (), 0, 0)], EntryView(marker.data).producer, branch)
-            tail = await world.ledger.tail()
-            for data in (marker.data, bad):
-                await world.ledger.append((Append(data, 1, Branch(ONE)),), tail.open_ledger_id)
-            last = (await world.ledger.tail()).last_confirmed
-            good, _ = await world.ledger.read(EntryRange(EARLIEST, last), Limit(9))
-            assert read_entry(good, "topic") == Marker(ONE, frozenset())
-            with pytest.raises(CorruptEntry, match="marker"):
-                await world.buffer.recover()
-
-    run(LogFamilyInMemory, test)
+    ended = Transaction(ONE, State.ABORTED, 0, 0)
+    marker = marker_of(ended, 0)
+    branch = Branch(ONE, MARKER_BRANCH)
+    bad = encode_entry([EntryMessage(None, b"{", (), 0, 0)], EntryView(marker.data).producer, branch)
+    tail = await world.ledger.tail()
+    for data in (marker.data, bad):
+        await world.ledger.append((Append(data, 1, Branch(ONE)),), tail.open_ledger_id)
+    last = (await world.ledger.tail()).last_confirmed
+    good, _ = await world.ledger.read(EntryRange(EARLIEST, last), Limit(9))
+    assert read_entry(good, "topic") == Marker(ONE, frozenset())
+    with pytest.raises(CorruptEntry, match="marker"):
+        await world.buffer.recover()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -43,119 +43,101 @@ async def opened(entries_max: int = 100, bytes_max: int = 1_000) -> AsyncIterato
     connection = StoreConnection()
     ledgers = await MemorySpace(VirtualEnvironment()).open_ledgers()
     ledger = intercept_calls(await ledgers.create("topic"), connection)
-    async with asyncio.timeout(60):
-        yield Topic(
-            ledger, connection, GroupAppender(ledger, entries_max, bytes_max), (await ledger.tail()).open_ledger_id
-        )
+    yield Topic(ledger, connection, GroupAppender(ledger, entries_max, bytes_max), (await ledger.tail()).open_ledger_id)
     connection.restore()
     await ledgers.close()
 
 
-def run(test: Callable[[Topic], Awaitable[None]], entries_max: int = 100, bytes_max: int = 1_000) -> None:
-    async def main() -> None:
-        async with opened(entries_max, bytes_max) as topic:
-            await test(topic)
-
-    asyncio.run(main())
+@pytest.fixture
+def options() -> dict[str, int]:
+    """The limits of the appender; {}: so high that they do not matter."""
+    return {}
 
 
-def test_what_comes_meanwhile_goes_together() -> None:
+@pytest.fixture
+async def topic(options: dict[str, int]) -> AsyncIterator[Topic]:
+    async with opened(**options) as topic:
+        yield topic
+
+
+async def test_what_comes_meanwhile_goes_together(topic: Topic) -> None:
     """Alone an append goes at once; those behind it go as one call, in order, and each is told of its own entries."""
-
-    async def test(topic: Topic) -> None:
-        hold = topic.connection.hold(1)
-        calls = [topic.begin(b"a"), topic.begin(b"b", b"c"), topic.begin(b"d")]
-        await hold.reached.wait()
-        await run_ready()
-        assert topic.connection.writes == 1
-        topic.connection.restore()
-        found = [await call for call in calls]
-        places = [[one.position.entry_id for one in appended] for appended in found]
-        assert (places, await topic.read()) == ([[0], [1, 2], [3]], [b"a", b"b", b"c", b"d"])
-        assert topic.connection.writes == 2
-        await topic.begin(b"e")
-        assert topic.connection.writes == 3
-
-    run(test)
+    hold = topic.connection.hold(1)
+    calls = [topic.begin(b"a"), topic.begin(b"b", b"c"), topic.begin(b"d")]
+    await hold.reached.wait()
+    await run_ready()
+    assert topic.connection.writes == 1
+    topic.connection.restore()
+    found = [await call for call in calls]
+    places = [[one.position.entry_id for one in appended] for appended in found]
+    assert (places, await topic.read()) == ([[0], [1, 2], [3]], [b"a", b"b", b"c", b"d"])
+    assert topic.connection.writes == 2
+    await topic.begin(b"e")
+    assert topic.connection.writes == 3
 
 
-def test_a_call_is_bounded() -> None:
+@pytest.mark.parametrize("options", [{"entries_max": 3, "bytes_max": 10}])
+async def test_a_call_is_bounded(topic: Topic) -> None:
     """By entries and by bytes, unless one append is larger; and it goes to one ledger."""
-
-    async def test(topic: Topic) -> None:
-        hold = topic.connection.hold(1)
-        first = topic.begin(b"first")
-        await hold.reached.wait()
-        texts = (b"a", b"b", b"c", b"d", b"x" * 50, b"y" * 7, b"z" * 7)
-        calls = [*(topic.begin(text) for text in texts), topic.begin(b"e", ledger_id=topic.open_ledger_id + 1)]
-        await run_ready()
-        topic.connection.restore()
-        await asyncio.gather(first, *calls[:-1])
-        with pytest.raises(LedgerClosed):
-            await calls[-1]
-        assert await topic.read() == [b"first", *texts]
-        assert topic.connection.writes == 1 + len(["a b c", "d", "x", "y", "z", "e"])
-
-    run(test, entries_max=3, bytes_max=10)
+    hold = topic.connection.hold(1)
+    first = topic.begin(b"first")
+    await hold.reached.wait()
+    texts = (b"a", b"b", b"c", b"d", b"x" * 50, b"y" * 7, b"z" * 7)
+    calls = [*(topic.begin(text) for text in texts), topic.begin(b"e", ledger_id=topic.open_ledger_id + 1)]
+    await run_ready()
+    topic.connection.restore()
+    await asyncio.gather(first, *calls[:-1])
+    with pytest.raises(LedgerClosed):
+        await calls[-1]
+    assert await topic.read() == [b"first", *texts]
+    assert topic.connection.writes == 1 + len(["a b c", "d", "x", "y", "z", "e"])
 
 
-def test_what_the_ledger_says_all_are_told() -> None:
+async def test_what_the_ledger_says_all_are_told(topic: Topic) -> None:
     """Where the ledger was closed, or the reply was lost, everybody of the call is told so; the next go on."""
-
-    async def test(topic: Topic) -> None:
-        for closed in (False, True):
-            hold = topic.connection.hold(1)
-            calls = [topic.begin(b"first"), topic.begin(b"a"), topic.begin(b"b")]
-            await hold.reached.wait()
-            await run_ready()
-            if closed:
-                await topic.ledger.roll()
-                topic.connection.restore()
-            else:
-                topic.connection.lose(1)
-                hold.go.set()
-            found = await asyncio.gather(*calls, return_exceptions=True)
-            expected = LedgerClosed if closed else OutcomeUnknown
-            assert [isinstance(one, expected) for one in found] == [closed, True, True]
-            topic.connection.restore()
-        await topic.begin(b"next", ledger_id=(await topic.ledger.tail()).open_ledger_id)
-
-    run(test)
-
-
-def test_one_that_is_refused_is_refused_alone() -> None:
-    """What the ledger says of one entry fails nobody else's."""
-
-    async def test(topic: Topic) -> None:
-        hold = topic.connection.hold(1)
-        first = asyncio.ensure_future(topic.together.append((Append(b"first"),), None))
-        await hold.reached.wait()
-        branch = Branch(TxnID(1 << 15, 1))
-        some = ((Append(b"a"),), (Append(b"refused", 1, branch),), (Append(b"b"),))
-        calls = [asyncio.ensure_future(topic.together.append(entries, None)) for entries in some]
-        await run_ready()
-        topic.connection.restore()
-        await first
-        found = await asyncio.gather(*calls, return_exceptions=True)
-        assert [isinstance(one, ValueError) for one in found] == [False, True, False]
-        assert await topic.read() == [b"first", b"a", b"b"]
-
-    run(test)
-
-
-def test_given_up_while_it_waits() -> None:
-    """One that was given up before its turn is not appended; nor does the one under way, given up, hold up others."""
-
-    async def test(topic: Topic) -> None:
+    for closed in (False, True):
         hold = topic.connection.hold(1)
         calls = [topic.begin(b"first"), topic.begin(b"a"), topic.begin(b"b")]
         await hold.reached.wait()
         await run_ready()
-        calls[0].cancel()
-        calls[1].cancel()
+        if closed:
+            await topic.ledger.roll()
+            topic.connection.restore()
+        else:
+            topic.connection.lose(1)
+            hold.go.set()
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        expected = LedgerClosed if closed else OutcomeUnknown
+        assert [isinstance(one, expected) for one in found] == [closed, True, True]
         topic.connection.restore()
-        await asyncio.gather(*calls, return_exceptions=True)
-        assert (await topic.read())[-1:] == [b"b"]
-        assert b"a" not in await topic.read()
+    await topic.begin(b"next", ledger_id=(await topic.ledger.tail()).open_ledger_id)
 
-    run(test)
+
+async def test_one_that_is_refused_is_refused_alone(topic: Topic) -> None:
+    """What the ledger says of one entry fails nobody else's."""
+    hold = topic.connection.hold(1)
+    first = asyncio.ensure_future(topic.together.append((Append(b"first"),), None))
+    await hold.reached.wait()
+    branch = Branch(TxnID(1 << 15, 1))
+    some = ((Append(b"a"),), (Append(b"refused", 1, branch),), (Append(b"b"),))
+    calls = [asyncio.ensure_future(topic.together.append(entries, None)) for entries in some]
+    await run_ready()
+    topic.connection.restore()
+    await first
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    assert [isinstance(one, ValueError) for one in found] == [False, True, False]
+    assert await topic.read() == [b"first", b"a", b"b"]
+
+
+async def test_given_up_while_it_waits(topic: Topic) -> None:
+    """One that was given up before its turn is not appended; nor does the one under way, given up, hold up others."""
+    hold = topic.connection.hold(1)
+    calls = [topic.begin(b"first"), topic.begin(b"a"), topic.begin(b"b")]
+    await hold.reached.wait()
+    await run_ready()
+    calls[0].cancel()
+    calls[1].cancel()
+    topic.connection.restore()
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert (await topic.read())[-1:] == [b"b"]
+    assert b"a" not in await topic.read()

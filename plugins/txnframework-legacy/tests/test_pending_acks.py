@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from test_conformance import LogFamilyInMemory, LogFamilyInShortLedgers
+from test_conformance import LogFamilyInShortLedgers
 
 from txnframework.errors import CorruptEntry, TransactionConflict, TransactionDomainMismatch
 from txnframework.model import Ack, AckRequest, Action, Append, Begin, Branch, End, Expect, Position, Put, State, TxnID
@@ -89,23 +87,6 @@ def test_a_base_is_what_was_held() -> None:
 # -- over stores in memory ----------------------------------------------------------------------------
 
 
-Test = Callable[[WorldHarness], Awaitable[None]]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Callable[[type[WorldHarness], Test], None]:
-    def run(kind: type[WorldHarness], test: Test) -> None:
-        async def main() -> None:
-            harness = kind(tmp_path)
-            async with asyncio.timeout(60):
-                await test(harness)
-            await harness.destroy()
-
-        asyncio.run(main())
-
-    return run
-
-
 async def begin(world: World) -> TxnID:
     return (await world.coordinator.begin(Begin(60_000))).txn_id
 
@@ -119,166 +100,131 @@ async def log_entries(world: World) -> list[int]:
     return [one.entries for one in await ledger.ledgers(-1, 100)]
 
 
-def test_the_log_is_empty_when_all_have_ended(run: Callable[[type[WorldHarness], Test], None]) -> None:
+@pytest.mark.parametrize("kind", [LogFamilyInShortLedgers])
+async def test_the_log_is_empty_when_all_have_ended(harness: WorldHarness, world: World) -> None:
     """While a transaction is open what it holds is kept, and not much more; when none is, nothing is left."""
-
-    async def test(harness: WorldHarness) -> None:
-        async with harness.open() as world:
-            still = await begin(world)
-            await add(world, still, 1)
-            for entry in range(2, 30):
-                txn = await begin(world)
-                await add(world, txn, entry)
-                await world.coordinator.end(End(txn, Action.COMMIT))
-                await world.acks.recover()
-            assert sum(await log_entries(world)) <= 8
-            async with harness.open() as fresh:
-                assert set((await fresh.acks.recover()).open) == {still}
-                with pytest.raises(TransactionConflict):
-                    await add(fresh, await begin(fresh), 1)
-            await world.coordinator.end(End(still, Action.COMMIT))
-            assert await log_entries(world) == [0]
-            assert tuple((await world.cursor.load()).deleted) == ((Position(0, 1), Position(0, 29)),)
-
-    run(LogFamilyInShortLedgers, test)
+    still = await begin(world)
+    await add(world, still, 1)
+    for entry in range(2, 30):
+        txn = await begin(world)
+        await add(world, txn, entry)
+        await world.coordinator.end(End(txn, Action.COMMIT))
+        await world.acks.recover()
+    assert sum(await log_entries(world)) <= 8
+    async with harness.open() as fresh:
+        assert set((await fresh.acks.recover()).open) == {still}
+        with pytest.raises(TransactionConflict):
+            await add(fresh, await begin(fresh), 1)
+    await world.coordinator.end(End(still, Action.COMMIT))
+    assert await log_entries(world) == [0]
+    assert tuple((await world.cursor.load()).deleted) == ((Position(0, 1), Position(0, 29)),)
 
 
-def test_who_settles_at_the_same_moment_writes_once(run: Callable[[type[WorldHarness], Test], None]) -> None:
+async def test_who_settles_at_the_same_moment_writes_once(harness: WorldHarness, world: World) -> None:
     """An outcome that several calls of one process make take effect at a time is recorded by the first of them."""
-
-    async def test(harness: WorldHarness) -> None:
-        async with harness.open() as world:
-            await add(world, await begin(world), 1)  # which stays open, so that the log is not emptied
-            for step in range(1, 9):
-                txn = await begin(world)
-                await add(world, txn, step + 1)
-                held = world.connection.hold(step)
-                ending = asyncio.ensure_future(world.coordinator.end(End(txn, Action.COMMIT)))
-                await either(ending, held.reached)
-                looking = [asyncio.ensure_future(world.acks.recover()) for _ in range(3)]
-                await run_ready()
-                world.connection.restore()
-                await asyncio.gather(ending, *looking)
-                await world.acks.recover()
-                assert await log_entries(world) == [1 + 2 * step], f"at step {step}"
-
-    run(LogFamilyInMemory, test)
+    await add(world, await begin(world), 1)  # which stays open, so that the log is not emptied
+    for step in range(1, 9):
+        txn = await begin(world)
+        await add(world, txn, step + 1)
+        held = world.connection.hold(step)
+        ending = asyncio.ensure_future(world.coordinator.end(End(txn, Action.COMMIT)))
+        await either(ending, held.reached)
+        looking = [asyncio.ensure_future(world.acks.recover()) for _ in range(3)]
+        await run_ready()
+        world.connection.restore()
+        await asyncio.gather(ending, *looking)
+        await world.acks.recover()
+        assert await log_entries(world) == [1 + 2 * step], f"at step {step}"
 
 
-def test_a_log_that_is_always_in_use_is_shortened(run: Callable[[type[WorldHarness], Test], None]) -> None:
+@pytest.mark.parametrize("kind", [LogFamilyInShortLedgers])
+async def test_a_log_that_is_always_in_use_is_shortened(harness: WorldHarness, world: World) -> None:
     """A host that goes on for ever, and always with something held, keeps not much more than that."""
-
-    async def test(harness: WorldHarness) -> None:
-        async with harness.open() as world:
-            still = await begin(world)
-            await add(world, still, 1)
-            for entry in range(2, 30):
-                txn = await begin(world)
-                await add(world, txn, entry)
-                await world.coordinator.end(End(txn, Action.COMMIT))
-            assert sum(await log_entries(world)) <= 8
-            async with harness.open() as fresh:
-                assert set((await fresh.acks.recover()).open) == {still}
-
-    run(LogFamilyInShortLedgers, test)
+    still = await begin(world)
+    await add(world, still, 1)
+    for entry in range(2, 30):
+        txn = await begin(world)
+        await add(world, txn, entry)
+        await world.coordinator.end(End(txn, Action.COMMIT))
+    assert sum(await log_entries(world)) <= 8
+    async with harness.open() as fresh:
+        assert set((await fresh.acks.recover()).open) == {still}
 
 
-def test_trimming_at_any_step_changes_nothing(run: Callable[[type[WorldHarness], Test], None]) -> None:
+@pytest.mark.parametrize("kind", [LogFamilyInShortLedgers])
+async def test_trimming_at_any_step_changes_nothing(harness: WorldHarness) -> None:
     """Whatever others add, settle or trim between two steps of a trimming process, all see the same holders."""
-
-    async def test(harness: WorldHarness) -> None:
-        async with harness.open() as other:
-            step, reached = 0, True
-            while reached:
-                step += 1
-                base = 100 * step
-                async with harness.open() as world:
-                    kept, gone = await begin(other), await begin(other)
-                    await add(world, kept, base)
-                    for entry in range(1, 4):
-                        await add(world, gone, base + entry)
-                    held = world.connection.hold(step)
-                    trimming = asyncio.ensure_future(world.acks.recover())
-                    await either(trimming, held.reached)
-                    reached = held.reached.is_set()
-                    await other.coordinator.end(End(gone, Action.ABORT))
-                    late = await begin(other)
-                    await add(other, late, base + 1)
-                    await other.acks.recover()
-                    world.connection.restore()
-                    await trimming
-                    async with harness.open() as fresh:
-                        for one in (world, other, fresh):
-                            assert set((await one.acks.recover()).open) == {kept, late}, f"at step {step}"
-                            for entry in (base, base + 1):
-                                with pytest.raises(TransactionConflict):
-                                    await add(one, await begin(one), entry)
-                    for txn in (kept, late):
-                        await other.coordinator.end(End(txn, Action.COMMIT))
-
-    run(LogFamilyInShortLedgers, test)
+    async with harness.open() as other:
+        step, reached = 0, True
+        while reached:
+            step += 1
+            base = 100 * step
+            async with harness.open() as world:
+                kept, gone = await begin(other), await begin(other)
+                await add(world, kept, base)
+                for entry in range(1, 4):
+                    await add(world, gone, base + entry)
+                held = world.connection.hold(step)
+                trimming = asyncio.ensure_future(world.acks.recover())
+                await either(trimming, held.reached)
+                reached = held.reached.is_set()
+                await other.coordinator.end(End(gone, Action.ABORT))
+                late = await begin(other)
+                await add(other, late, base + 1)
+                await other.acks.recover()
+                world.connection.restore()
+                await trimming
+                async with harness.open() as fresh:
+                    for one in (world, other, fresh):
+                        assert set((await one.acks.recover()).open) == {kept, late}, f"at step {step}"
+                        for entry in (base, base + 1):
+                            with pytest.raises(TransactionConflict):
+                                await add(one, await begin(one), entry)
+                for txn in (kept, late):
+                    await other.coordinator.end(End(txn, Action.COMMIT))
 
 
-def test_the_topic_says_where_to_look(run: Callable[[type[WorldHarness], Test], None]) -> None:
+async def test_the_topic_says_where_to_look(harness: WorldHarness) -> None:
     """Before the first acknowledgment is recorded the topic's record names the family, for hosts that lack it."""
-
-    async def test(harness: WorldHarness) -> None:
-        topic = TopicName.parse(TOPIC)
-        async with harness.open() as world:
-            await world.store.put(Put(topic_key(topic), encode(to_record(create_layout(topic, 1))), Expect.ABSENT))
-            await add(world, await begin(world), 1)
-            record = await world.store.get(topic_key(topic))
-            assert record is not None
-            assert from_record(topic, decode(TopicRecord, record)).families == ("log",)
-
-    run(LogFamilyInMemory, test)
+    topic = TopicName.parse(TOPIC)
+    async with harness.open() as world:
+        await world.store.put(Put(topic_key(topic), encode(to_record(create_layout(topic, 1))), Expect.ABSENT))
+        await add(world, await begin(world), 1)
+        record = await world.store.get(topic_key(topic))
+        assert record is not None
+        assert from_record(topic, decode(TopicRecord, record)).families == ("log",)
 
 
-def test_transactions_of_another_family_are_refused(run: Callable[[type[WorldHarness], Test], None]) -> None:
+async def test_transactions_of_another_family_are_refused(harness: WorldHarness, world: World) -> None:
     """A transaction whose decision stands elsewhere cannot be judged here; nothing is recorded."""
-
-    async def test(harness: WorldHarness) -> None:
-        async with harness.open() as world:
-            with pytest.raises(TransactionDomainMismatch):
-                await add(world, TxnID(0, 1), 1)
-
-    run(LogFamilyInMemory, test)
+    with pytest.raises(TransactionDomainMismatch):
+        await add(world, TxnID(0, 1), 1)
 
 
-def test_what_cannot_be_read_is_not_passed_over(run: Callable[[type[WorldHarness], Test], None]) -> None:
+async def test_what_cannot_be_read_is_not_passed_over(harness: WorldHarness, world: World) -> None:
     """A record that is none ends the recovery with an error that names it: it may hold messages."""
-
-    async def test(harness: WorldHarness) -> None:
-        async with harness.open() as world:
-            ledger = await world.ledgers.create(log_name(world.buffer.segment, 1, SUBSCRIPTION))
-            await ledger.append((Append(b"\x0e\x02\x00\x01{}"),), None)
-            for _ in range(2):
-                with pytest.raises(CorruptEntry, match="pending-acks"):
-                    await world.acks.recover()
-
-    run(LogFamilyInMemory, test)
+    ledger = await world.ledgers.create(log_name(world.buffer.segment, 1, SUBSCRIPTION))
+    await ledger.append((Append(b"\x0e\x02\x00\x01{}"),), None)
+    for _ in range(2):
+        with pytest.raises(CorruptEntry, match="pending-acks"):
+            await world.acks.recover()
 
 
-def test_an_outcome_that_was_not_told_everywhere_is_found(run: Callable[[type[WorldHarness], Test], None]) -> None:
+async def test_an_outcome_that_was_not_told_everywhere_is_found(harness: WorldHarness, world: World) -> None:
     """A committed transaction that this subscription was not told of is settled by who opens it, or meets it."""
-
-    async def test(harness: WorldHarness) -> None:
-        async with harness.open() as world:
-            for recovers in (True, False):
-                txn, entry = await begin(world), 10 + recovers
-                await add(world, txn, entry)
-                away = frozenset((await world.coordinator.describe(txn)).participants)
-                world.participants.out_of_reach = set(away)
-                ending = asyncio.ensure_future(world.coordinator.end(End(txn, Action.COMMIT)))
-                await harness.settle()
-                assert (await world.coordinator.describe(txn)).state is State.COMMITTED
-                if recovers:
-                    assert (await world.acks.recover()).ended == {txn: State.COMMITTED}
-                with pytest.raises(TransactionConflict):
-                    await add(world, await begin(world), entry)
-                assert state_of(await world.cursor.load(), Position(0, entry)) is AckState.DELETED
-                world.participants.out_of_reach = set()
-                await harness.pass_time(1_000)
-                assert (await ending).state is State.COMMITTED
-
-    run(LogFamilyInMemory, test)
+    for recovers in (True, False):
+        txn, entry = await begin(world), 10 + recovers
+        await add(world, txn, entry)
+        away = frozenset((await world.coordinator.describe(txn)).participants)
+        world.participants.out_of_reach = set(away)
+        ending = asyncio.ensure_future(world.coordinator.end(End(txn, Action.COMMIT)))
+        await harness.settle()
+        assert (await world.coordinator.describe(txn)).state is State.COMMITTED
+        if recovers:
+            assert (await world.acks.recover()).ended == {txn: State.COMMITTED}
+        with pytest.raises(TransactionConflict):
+            await add(world, await begin(world), entry)
+        assert state_of(await world.cursor.load(), Position(0, entry)) is AckState.DELETED
+        world.participants.out_of_reach = set()
+        await harness.pass_time(1_000)
+        assert (await ending).state is State.COMMITTED

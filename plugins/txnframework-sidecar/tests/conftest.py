@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from txnframework.testing import WorldHarness
+from txnframework.testing.world import World
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-Scenario = Callable[[WorldHarness], Awaitable[None]]
+from sidecar_world import SidecarInMemory
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[[type[WorldHarness], Scenario], None]:
-    def run(kind: type[WorldHarness], test: Scenario) -> None:
-        async def main() -> None:
-            harness = kind(tmp_path)
-            async with asyncio.timeout(60):
-                await test(harness)
-            await harness.destroy()
+def kind() -> type[WorldHarness]:
+    """The stores and settings that most tests run with; a test names others as a parameter."""
+    return SidecarInMemory
 
-        asyncio.run(main())
 
-    return run
+@pytest.fixture
+async def harness(kind: type[WorldHarness], tmp_path: Path) -> AsyncIterator[WorldHarness]:
+    harness = kind(tmp_path)
+    yield harness
+    await harness.destroy()
+
+
+@pytest.fixture
+async def world(harness: WorldHarness) -> AsyncIterator[World]:
+    """One process over the stores."""
+    async with harness.open() as world:
+        yield world

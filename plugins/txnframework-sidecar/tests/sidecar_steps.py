@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 
 from txnframework.errors import (
     LedgerNotFound,
@@ -24,15 +24,12 @@ from txnframework.model import (
 )
 from txnframework.model.entries import EntryMessage, EntryView, encode_entry
 from txnframework.model.transactions import Begin
-from txnframework.testing import WorldHarness
 from txnframework.testing.clock import run_ready
 from txnframework.testing.connection import StoreConnection
 from txnframework.testing.world import SEGMENT, World
 from txnframework_sidecar.ledgers import ledger_names
 
 NAMES = ledger_names(SEGMENT, 1)
-Scenario = Callable[[WorldHarness], Awaitable[None]]
-Runner = Callable[[type[WorldHarness], Scenario], None]
 
 
 async def begin(world: World) -> TxnID:

@@ -45,8 +45,6 @@ IN_CHUNKS = 12
 """Of how many chunks such a value is."""
 PATIENCE_S = 60
 
-Story = Callable[[ZooKeeperMetadataStore, ZooKeeperMetadataStore], Awaitable[None]]
-
 
 @pytest.fixture(scope="module")
 def roomy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
@@ -64,17 +62,6 @@ def url(roomy: Ensemble) -> str:
 def value(size: int = LARGE) -> bytes:
     """Return a value that is like no other."""
     return secrets.token_bytes(16) + bytes(size - 16)
-
-
-def run(url: str, story: Story, **options: Any) -> None:
-    """Let a story happen to two clients of one store."""
-
-    async def main() -> None:
-        async with AsyncExitStack() as stack:
-            stores = [await opened(stack, url, **options) for _ in range(2)]
-            await story(*stores)
-
-    asyncio.run(main())
 
 
 async def opened(stack: AsyncExitStack, url: str, **options: Any) -> ZooKeeperMetadataStore:
@@ -160,65 +147,59 @@ def removes_chunks(multi: Multi) -> bool:
     return any(isinstance(op, DeleteNode) and op.path.startswith(CHUNKS) for op in multi.ops)
 
 
-def test_large_values_are_records_as_any_other(url: str) -> None:
+async def test_large_values_are_records_as_any_other(
+    store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
+) -> None:
     """Made, replaced by large and small ones, in batches and under numbers, read, scanned and removed."""
-
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
-        one, two, three, four = value(), value(), value(5_000_000), value()
-        version = await store.put(Put(A, one, Expect.ABSENT, ENTRIES))
-        assert await other.get(A) == Record(A, one, version)
-        assert len(await chunks_left(store)) == IN_CHUNKS
-        version = await other.put(Put(A, two, version, ENTRIES))
-        assert await store.get(A) == Record(A, two, version)
-        key = (await store.apply(Step(puts=(PutSequential(OPERATIONS, four, ENTRIES),)))).records[0].key
-        puts = (Put(B, three, Expect.ABSENT, ENTRIES), Put(C, b"small", Expect.ANY), PutSequential(OPERATIONS, one))
-        written = (await store.apply(Step((Check(A, version),), puts))).records
-        values = [two, three, b"small", four, one]
-        assert [record.value for record in await everything(other)] == values
-        assert {record.value for record in await everything(other, INDEX)} == {two, three, four}
-        await store.put(Put(A, b"small now", version))
-        await other.put(Put(C, value(), written[1].version))
-        await other.apply(Step(deletes=(Delete(B, written[0].version), Delete(C, Expect.ANY))))
-        await store.delete(key, Expect.ANY)
-        assert [record.value for record in await everything(store)] == [b"small now", one]
-        for client in (store, other):
-            left = await chunks_left(client)
-        assert len(left) == IN_CHUNKS
-        await other.delete(written[2].key, written[2].version)
-        assert await chunks_left(other) == []
-        assert await nodes_below(store, "/lives") == []
-
-    run(url, story)
+    one, two, three, four = value(), value(), value(5_000_000), value()
+    version = await store.put(Put(A, one, Expect.ABSENT, ENTRIES))
+    assert await other.get(A) == Record(A, one, version)
+    assert len(await chunks_left(store)) == IN_CHUNKS
+    version = await other.put(Put(A, two, version, ENTRIES))
+    assert await store.get(A) == Record(A, two, version)
+    key = (await store.apply(Step(puts=(PutSequential(OPERATIONS, four, ENTRIES),)))).records[0].key
+    puts = (Put(B, three, Expect.ABSENT, ENTRIES), Put(C, b"small", Expect.ANY), PutSequential(OPERATIONS, one))
+    written = (await store.apply(Step((Check(A, version),), puts))).records
+    values = [two, three, b"small", four, one]
+    assert [record.value for record in await everything(other)] == values
+    assert {record.value for record in await everything(other, INDEX)} == {two, three, four}
+    await store.put(Put(A, b"small now", version))
+    await other.put(Put(C, value(), written[1].version))
+    await other.apply(Step(deletes=(Delete(B, written[0].version), Delete(C, Expect.ANY))))
+    await store.delete(key, Expect.ANY)
+    assert [record.value for record in await everything(store)] == [b"small now", one]
+    for client in (store, other):
+        left = await chunks_left(client)
+    assert len(left) == IN_CHUNKS
+    await other.delete(written[2].key, written[2].version)
+    assert await chunks_left(other) == []
+    assert await nodes_below(store, "/lives") == []
 
 
-def test_a_write_that_is_refused_leaves_nothing(url: str) -> None:
+async def test_a_write_that_is_refused_leaves_nothing(
+    store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
+) -> None:
     """A large value under a wrong version changes nothing, and its chunks go."""
-
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
-        first = value()
-        version = await store.put(Put(A, first, Expect.ABSENT))
-        for expected in (version - 1, Expect.ABSENT):
-            with pytest.raises(VersionMismatch):
-                await other.put(Put(A, value(), expected))
+    first = value()
+    version = await store.put(Put(A, first, Expect.ABSENT))
+    for expected in (version - 1, Expect.ABSENT):
         with pytest.raises(VersionMismatch):
-            await other.apply(Step((Check(B, 1),), (Put(C, value(), Expect.ANY), Put(A, value(), version))))
-        assert len(await chunks_left(other)) == IN_CHUNKS
-        assert await everything(store) == [Record(A, first, version)]
-        assert await nodes_below(store, "/lives") == []
+            await other.put(Put(A, value(), expected))
+    with pytest.raises(VersionMismatch):
+        await other.apply(Step((Check(B, 1),), (Put(C, value(), Expect.ANY), Put(A, value(), version))))
+    assert len(await chunks_left(other)) == IN_CHUNKS
+    assert await everything(store) == [Record(A, first, version)]
+    assert await nodes_below(store, "/lives") == []
 
-    run(url, story)
 
-
-def test_a_batch_of_many_values_that_are_large_together(url: str) -> None:
+async def test_a_batch_of_many_values_that_are_large_together(
+    store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
+) -> None:
     """Where they do not fit one request the largest are written in chunks; one request names all."""
-
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
-        puts = tuple(Put(Key(f"/{n:02d}", "p"), value(100_000), Expect.ABSENT) for n in range(40))
-        await store.apply(Step(puts=puts))
-        assert [record.value for record in await everything(other)] == [put.value for put in puts]
-        assert len(await chunks_left(store)) == 33
-
-    run(url, story)
+    puts = tuple(Put(Key(f"/{n:02d}", "p"), value(100_000), Expect.ABSENT) for n in range(40))
+    await store.apply(Step(puts=puts))
+    assert [record.value for record in await everything(other)] == [put.value for put in puts]
+    assert len(await chunks_left(store)) == 33
 
 
 @pytest.mark.parametrize("one_max", [1, 100_000, VALUES_TOGETHER_BYTES_MAX])
@@ -233,60 +214,50 @@ def test_what_is_not_in_chunks_fits_a_request(one_max: int) -> None:
         assert select_chunked([size for size in sizes if size <= 10], 10, 786_432) == set()
 
 
-def test_a_bound_is_kept(url: str) -> None:
+@pytest.mark.parametrize("options", [MetadataOptions(value_bytes_max=2000000)])
+async def test_a_bound_is_kept(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
     """A value above the option is refused in one sentence, with what to do; nothing was written."""
-
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
-        await store.put(Put(A, value(2_000_000), Expect.ABSENT))
-        with pytest.raises(InvalidInput, match=r"/p/b is larger than metadata.options.value_bytes_max \(2000000\)"):
-            await store.put(Put(B, value(2_000_001), Expect.ABSENT))
-        with pytest.raises(InvalidInput, match="/p/op is larger"):
-            await store.apply(Step(puts=(PutSequential(OPERATIONS, value(2_000_001)),)))
-        assert len(await everything(other)) == 1
-
-    run(url, story, value_bytes_max=2_000_000)
+    await store.put(Put(A, value(2_000_000), Expect.ABSENT))
+    with pytest.raises(InvalidInput, match=r"/p/b is larger than metadata.options.value_bytes_max \(2000000\)"):
+        await store.put(Put(B, value(2_000_001), Expect.ABSENT))
+    with pytest.raises(InvalidInput, match="/p/op is larger"):
+        await store.apply(Step(puts=(PutSequential(OPERATIONS, value(2_000_001)),)))
+    assert len(await everything(other)) == 1
 
 
-def test_a_page_ends_with_so_many_bytes(url: str) -> None:
+@pytest.mark.parametrize("options", [MetadataOptions(page_bytes_max=1000000)])
+async def test_a_page_ends_with_so_many_bytes(store: ZooKeeperMetadataStore) -> None:
     """A page of large values has fewer records, one at least; all pages together have everything, in order."""
-
-    async def story(store: ZooKeeperMetadataStore, _: ZooKeeperMetadataStore) -> None:
-        keys = [Key(f"/{number}", partition) for number in range(4) for partition in ("", "p")]
-        for key in keys:
-            await store.put(Put(key, value(600_000), Expect.ABSENT, ENTRIES))
-        for target, size in ((ALL, 2), (INDEX, 2)):
-            page = await (store.scan if target is ALL else store.scan_index)(target, 100)  # type: ignore[operator]
-            assert len(page.records) == size
-            found = await everything(store, target)
-            assert [record.key.path for record in found] == [key.path for key in keys]
-            assert {record.key for record in found} == {*keys}
-
-    run(url, story, page_bytes_max=1_000_000)
+    keys = [Key(f"/{number}", partition) for number in range(4) for partition in ("", "p")]
+    for key in keys:
+        await store.put(Put(key, value(600_000), Expect.ABSENT, ENTRIES))
+    for target, size in ((ALL, 2), (INDEX, 2)):
+        page = await (store.scan if target is ALL else store.scan_index)(target, 100)  # type: ignore[operator]
+        assert len(page.records) == size
+        found = await everything(store, target)
+        assert [record.key.path for record in found] == [key.path for key in keys]
+        assert {record.key for record in found} == {*keys}
 
 
 @pytest.mark.parametrize("is_applied", [True, False], ids=["reply", "request"])
 @pytest.mark.parametrize(
     "is_it", [makes_chunk(0), makes_chunk(IN_CHUNKS - 1), writes_head], ids=["first", "last", "head"]
 )
-def test_a_lost_connection_loses_and_doubles_nothing(
-    url: str, is_it: Callable[[Multi], bool], is_applied: bool
+async def test_a_lost_connection_loses_and_doubles_nothing(
+    is_it: Callable[[Multi], bool], is_applied: bool, store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
 ) -> None:
     """Whichever request was lost, or its reply: the write is done, once."""
-
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
-        await store.put(Put(A, value(), Expect.ABSENT, ENTRIES))
-        wanted, operation = value(), value()
-        Dying(store).at(is_it, is_applied=is_applied, is_dead=False)
-        version = await store.put(Put(A, wanted, Expect.ANY, ENTRIES))
-        Dying(store).at(is_it, is_applied=is_applied, is_dead=False)
-        key = (await store.apply(Step(puts=(PutSequential(OPERATIONS, operation),)))).records[0].key
-        found = await everything(other)
-        assert [(record.key, record.value) for record in found] == [(A, wanted), (key, operation)]
-        assert found[0].version == version
-        assert len(await chunks_left(store)) == 2 * IN_CHUNKS
-        assert await nodes_below(other, "/lives") == []
-
-    run(url, story)
+    await store.put(Put(A, value(), Expect.ABSENT, ENTRIES))
+    wanted, operation = value(), value()
+    Dying(store).at(is_it, is_applied=is_applied, is_dead=False)
+    version = await store.put(Put(A, wanted, Expect.ANY, ENTRIES))
+    Dying(store).at(is_it, is_applied=is_applied, is_dead=False)
+    key = (await store.apply(Step(puts=(PutSequential(OPERATIONS, operation),)))).records[0].key
+    found = await everything(other)
+    assert [(record.key, record.value) for record in found] == [(A, wanted), (key, operation)]
+    assert found[0].version == version
+    assert len(await chunks_left(store)) == 2 * IN_CHUNKS
+    assert await nodes_below(other, "/lives") == []
 
 
 @pytest.mark.parametrize("is_next_writer", [True, False], ids=["writer", "opener"])
@@ -300,136 +271,126 @@ def test_a_lost_connection_loses_and_doubles_nothing(
     ],
     ids=["staging", "before head", "behind head", "before removal"],
 )
-def test_what_dies_with_its_process_is_removed(
-    url: str, is_it: Callable[[Multi], bool], is_applied: bool, is_new: bool, is_next_writer: bool
+async def test_what_dies_with_its_process_is_removed(
+    url: str,
+    is_it: Callable[[Multi], bool],
+    is_applied: bool,
+    is_new: bool,
+    is_next_writer: bool,
+    store: ZooKeeperMetadataStore,
+    other: ZooKeeperMetadataStore,
 ) -> None:
     """The record is the old one or the new one as a whole, and whoever comes next removes what is left over."""
-
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
-        old, new = value(), value()
-        await store.put(Put(A, old, Expect.ABSENT))
-        Dying(store).at(is_it, is_applied=is_applied)
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                await store.put(Put(A, new, Expect.ANY))
-        except Exception:
-            pass
-        while is_it is removes_chunks and store._writer._chunk_writer._task is not None:
-            await asyncio.wait([store._writer._chunk_writer._task])
-        found = await everything(other)
-        assert [record.value for record in found] == [new if is_new else old]
-        assert len(await nodes_below(other, CHUNKS)) > IN_CHUNKS + 3
-        # Its session ends: a node of its own was what told others that it lives.
-        del store.zookeeper.session.submit
-        store._writer._chunk_writer._is_closed = True
-        await store.close()
-        async with AsyncExitStack() as stack:
-            if is_next_writer:
-                await other.put(Put(A, new, Expect.ANY))
-            else:
-                other = await opened(stack, url)
-                await other.delete(B, Expect.ANY)
-            assert len(await chunks_left(other)) == IN_CHUNKS
-            assert await everything(other) == [await other.get(A)]
-
-    run(url, story)
-
-
-def test_one_that_lives_is_not_disturbed(url: str) -> None:
-    """Two that write one record at a time: nobody removes what the other one stages, and one of them wins."""
-
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
-        await store.put(Put(A, b"", Expect.ABSENT))
-        versions = set()
-        for _ in range(4):
-            current = await store.get(A)
-            assert current is not None
-            values = value(), value()
-            results = await asyncio.gather(
-                *(one.put(Put(A, wanted, current.version)) for one, wanted in zip((store, other), values, strict=True)),
-                return_exceptions=True,
-            )
-            (version,) = [result for result in results if isinstance(result, int)]
-            (mismatch,) = [result for result in results if not isinstance(result, int)]
-            assert isinstance(mismatch, VersionMismatch)
-            assert await store.get(A) == Record(A, values[results.index(version)], version)
-            versions.add(version)
-        assert len(versions) == 4
-        await chunks_left(store)
+    old, new = value(), value()
+    await store.put(Put(A, old, Expect.ABSENT))
+    Dying(store).at(is_it, is_applied=is_applied)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await store.put(Put(A, new, Expect.ANY))
+    except Exception:
+        pass
+    while is_it is removes_chunks and store._writer._chunk_writer._task is not None:
+        await asyncio.wait([store._writer._chunk_writer._task])
+    found = await everything(other)
+    assert [record.value for record in found] == [new if is_new else old]
+    assert len(await nodes_below(other, CHUNKS)) > IN_CHUNKS + 3
+    # Its session ends: a node of its own was what told others that it lives.
+    del store.zookeeper.session.submit
+    store._writer._chunk_writer._is_closed = True
+    await store.close()
+    async with AsyncExitStack() as stack:
+        if is_next_writer:
+            await other.put(Put(A, new, Expect.ANY))
+        else:
+            other = await opened(stack, url)
+            await other.delete(B, Expect.ANY)
         assert len(await chunks_left(other)) == IN_CHUNKS
+        assert await everything(other) == [await other.get(A)]
 
-    run(url, story)
+
+async def test_one_that_lives_is_not_disturbed(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
+    """Two that write one record at a time: nobody removes what the other one stages, and one of them wins."""
+    await store.put(Put(A, b"", Expect.ABSENT))
+    versions = set()
+    for _ in range(4):
+        current = await store.get(A)
+        assert current is not None
+        values = value(), value()
+        results = await asyncio.gather(
+            *(one.put(Put(A, wanted, current.version)) for one, wanted in zip((store, other), values, strict=True)),
+            return_exceptions=True,
+        )
+        (version,) = [result for result in results if isinstance(result, int)]
+        (mismatch,) = [result for result in results if not isinstance(result, int)]
+        assert isinstance(mismatch, VersionMismatch)
+        assert await store.get(A) == Record(A, values[results.index(version)], version)
+        versions.add(version)
+    assert len(versions) == 4
+    await chunks_left(store)
+    assert len(await chunks_left(other)) == IN_CHUNKS
 
 
-def test_what_was_taken_from_a_writer_is_written_again(url: str) -> None:
+async def test_what_was_taken_from_a_writer_is_written_again(
+    store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
+) -> None:
     """A writer that lost its session on the way finds its chunks gone, and its value is whole all the same."""
+    multi = store.zookeeper.multi
+    wanted = value()
 
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
-        multi = store.zookeeper.multi
-        wanted = value()
+    async def too_late(ops: Any, session_id: int | None = None) -> Any:
+        if writes_head(Multi(ops, "", b"")):
+            store.zookeeper.multi = multi  # type: ignore[method-assign]
+            (life,) = await nodes_below(other, "/lives")
+            await other.zookeeper.multi([DeleteNode(life)])
+            await other.put(Put(A, value(), Expect.ABSENT))
+            await other.delete(A, Expect.ANY)
+            assert await chunks_left(other) == []
+        return await multi(ops, session_id)
 
-        async def too_late(ops: Any, session_id: int | None = None) -> Any:
-            if writes_head(Multi(ops, "", b"")):
-                store.zookeeper.multi = multi  # type: ignore[method-assign]
-                (life,) = await nodes_below(other, "/lives")
-                await other.zookeeper.multi([DeleteNode(life)])
-                await other.put(Put(A, value(), Expect.ABSENT))
-                await other.delete(A, Expect.ANY)
-                assert await chunks_left(other) == []
-            return await multi(ops, session_id)
-
-        store.zookeeper.multi = too_late  # type: ignore[method-assign]
-        version = await store.put(Put(A, wanted, Expect.ANY))
-        assert await other.get(A) == Record(A, wanted, version)
-
-    run(url, story)
+    store.zookeeper.multi = too_late  # type: ignore[method-assign]
+    version = await store.put(Put(A, wanted, Expect.ANY))
+    assert await other.get(A) == Record(A, wanted, version)
 
 
-def test_what_is_replaced_while_it_is_read_is_read_again(url: str) -> None:
+async def test_what_is_replaced_while_it_is_read_is_read_again(
+    store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
+) -> None:
     """A reader that holds a head whose chunks went reads what stands by then, or nothing."""
+    get = other.zookeeper.get
+    after: list[Callable[[], Awaitable[object]]] = []
 
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
-        get = other.zookeeper.get
-        after: list[Callable[[], Awaitable[object]]] = []
+    async def slow(path: str, is_current: bool = True) -> Any:
+        if path.startswith(CHUNKS) and after:
+            await after.pop()()
+            await chunks_left(store)
+        return await get(path, is_current)
 
-        async def slow(path: str, is_current: bool = True) -> Any:
-            if path.startswith(CHUNKS) and after:
-                await after.pop()()
-                await chunks_left(store)
-            return await get(path, is_current)
-
-        await store.put(Put(A, value(), Expect.ABSENT, ENTRIES))
-        other.zookeeper.get = slow  # type: ignore[method-assign]
-        for wanted in (value(), b"small", value()):
-            for read in (lambda: other.get(A), lambda: everything(other), lambda: everything(other, INDEX)):
-                await store.put(Put(A, value(), Expect.ANY, ENTRIES))
-                after.append(lambda wanted=wanted: store.put(Put(A, wanted, Expect.ANY, ENTRIES)))  # type: ignore[misc]
-                found = await read()
-                record = found[0] if isinstance(found, list) else found
-                assert record is not None
-                assert record.value == wanted
-        after.append(lambda: store.put(Put(A, value(), Expect.ANY)))
-        assert await everything(other, INDEX) == []
-        after.append(lambda: store.delete(A, Expect.ANY))
-        assert await other.get(A) is None
-
-    run(url, story)
+    await store.put(Put(A, value(), Expect.ABSENT, ENTRIES))
+    other.zookeeper.get = slow  # type: ignore[method-assign]
+    for wanted in (value(), b"small", value()):
+        for read in (lambda: other.get(A), lambda: everything(other), lambda: everything(other, INDEX)):
+            await store.put(Put(A, value(), Expect.ANY, ENTRIES))
+            after.append(lambda wanted=wanted: store.put(Put(A, wanted, Expect.ANY, ENTRIES)))  # type: ignore[misc]
+            found = await read()
+            record = found[0] if isinstance(found, list) else found
+            assert record is not None
+            assert record.value == wanted
+    after.append(lambda: store.put(Put(A, value(), Expect.ANY)))
+    assert await everything(other, INDEX) == []
+    after.append(lambda: store.delete(A, Expect.ANY))
+    assert await other.get(A) is None
 
 
-def test_damage_is_told(url: str) -> None:
+async def test_damage_is_told(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
     """Chunks that a head names and that are not there, or not as large, and a format of a later release."""
-
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
-        await store.put(Put(A, value(), Expect.ABSENT))
-        chunks = await chunks_left(store)
-        await store.zookeeper.multi([SetNode(chunks[0], b"short")])
-        with pytest.raises(CorruptRecord, match="/p/a is damaged at its value"):
-            await other.get(A)
-        await store.zookeeper.multi([DeleteNode(chunks[1])])
-        with pytest.raises(CorruptRecord, match="a chunk below"):
-            await other.get(A)
-        await store.zookeeper.multi([SetNode(node_of(A), b'[3,null,[],"token",{"more":1}]\n')])
-        with pytest.raises(UnknownFormat, match="format version 3"):
-            await other.get(A)
-
-    run(url, story)
+    await store.put(Put(A, value(), Expect.ABSENT))
+    chunks = await chunks_left(store)
+    await store.zookeeper.multi([SetNode(chunks[0], b"short")])
+    with pytest.raises(CorruptRecord, match="/p/a is damaged at its value"):
+        await other.get(A)
+    await store.zookeeper.multi([DeleteNode(chunks[1])])
+    with pytest.raises(CorruptRecord, match="a chunk below"):
+        await other.get(A)
+    await store.zookeeper.multi([SetNode(node_of(A), b'[3,null,[],"token",{"more":1}]\n')])
+    with pytest.raises(UnknownFormat, match="format version 3"):
+        await other.get(A)

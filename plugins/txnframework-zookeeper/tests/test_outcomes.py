@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 from kazoo.exceptions import ConnectionLoss, SessionExpiredError
 
-from txnframework.environment import SystemEnvironment
 from txnframework.errors import OutcomeUnknown, VersionMismatch
 from txnframework.model import Check, Delete, Expect, IndexEntry, Key, KeyRange, Put, PutSequential, Step
-from txnframework_zookeeper._metadata_store import ZooKeeperMetadataStore, open_metadata_store
-from txnframework_zookeeper._options import MetadataOptions
+from txnframework_zookeeper._metadata_store import ZooKeeperMetadataStore
 from txnframework_zookeeper.connection._requests import Multi
 
 A, B = Key("/p/a", "p"), Key("/p/b", "p")
@@ -54,152 +51,127 @@ class Losing:
         self._losing = asyncio.ensure_future(lose())
 
 
-Story = Callable[[ZooKeeperMetadataStore, ZooKeeperMetadataStore, Losing], Awaitable[None]]
-
-
-def run(url: str, story: Story) -> None:
-    async def main() -> None:
-        async with AsyncExitStack() as stack:
-            stores = [await open_metadata_store(url, SystemEnvironment(), MetadataOptions()) for _ in range(2)]
-            for store in stores:
-                stack.push_async_callback(store.close)
-            await story(stores[0], stores[1], Losing(stores[0]))
-
-    asyncio.run(main())
+@pytest.fixture
+def losing(store: ZooKeeperMetadataStore) -> Losing:
+    return Losing(store)
 
 
 @pytest.mark.parametrize("is_applied", [True, False], ids=["reply", "request"])
-def test_every_write_is_done_once_whatever_was_lost(url: str, is_applied: bool) -> None:
+async def test_every_write_is_done_once_whatever_was_lost(
+    is_applied: bool, store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing
+) -> None:
     """Creating, replacing under a version and under any, a batch, a sequential record, and a removal of any."""
-
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing) -> None:
+    losing.lose(is_applied)
+    made = await store.put(Put(A, b"1", Expect.ABSENT, ENTRIES))
+    for expected in (made, Expect.ANY):
         losing.lose(is_applied)
-        made = await store.put(Put(A, b"1", Expect.ABSENT, ENTRIES))
-        for expected in (made, Expect.ANY):
-            losing.lose(is_applied)
-            version = await store.put(Put(A, b"2", expected))
-            found = await other.get(A)
-            assert found is not None
-            assert (found.value, found.version) == (b"2", version)
-        losing.lose(is_applied)
-        written = await store.apply(
-            Step((Check(B, Expect.ABSENT),), (Put(A, b"3", version), PutSequential(Key("/p/s", "p"), b"s")))
-        )
-        assert [record.value for record in written.records] == [b"3", b"s"]
-        assert await other.get(A) == written.records[0]
-        losing.lose(is_applied)
-        key = (await store.apply(Step(puts=(PutSequential(Key("/p/s", "p"), b"t"),)))).records[0].key
-        page = await other.scan(KeyRange("/p/s/", "/p/s0"), 10)
-        assert [record.key for record in page.records] == [written.records[1].key, key]
-        losing.lose(is_applied)
-        await store.delete(A, Expect.ANY)
-        assert await other.get(A) is None
-
-    run(url, story)
-
-
-def test_a_request_that_never_arrived_is_sent_again(url: str) -> None:
-    """Also a removal that names a version: the record that still stands tells."""
-
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing) -> None:
-        version = await store.put(Put(A, b"1", Expect.ABSENT, ENTRIES))
-        losing.lose(is_applied=False)
-        await store.delete(A, version)
-        assert await other.get(A) is None
-
-    run(url, story)
-
-
-def test_a_race_that_was_lost_meanwhile_is_told_as_such(url: str) -> None:
-    """Nothing was done, and the record is not as expected any more."""
-
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing) -> None:
-        version = await store.put(Put(A, b"1", Expect.ABSENT))
-        await store.put(Put(B, b"1", Expect.ABSENT))
-        losing.lose(False, lambda: other.put(Put(A, b"other", Expect.ANY)))
-        # The second record of the batch is as it was, so the batch was not applied.
-        with pytest.raises(VersionMismatch):
-            await store.apply(Step(puts=(Put(A, b"2", version), Put(B, b"2", Expect.ANY))))
-
-    run(url, story)
-
-
-def test_what_others_wrote_over_cannot_be_told(url: str) -> None:
-    """Whether or not it was applied: reading shows the same."""
-
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing) -> None:
-        await store.put(Put(A, b"1", Expect.ABSENT))
-        for is_applied in (True, False):
-            losing.lose(is_applied, lambda: other.put(Put(A, b"other", Expect.ANY)))
-            with pytest.raises(OutcomeUnknown):
-                await store.put(Put(A, b"2", Expect.ANY))
-        losing.lose(True, lambda: other.delete(A, Expect.ANY))
-        with pytest.raises(OutcomeUnknown):
-            await store.put(Put(A, b"3", Expect.ANY))
-        # Made and removed, or never made: something happened below the nodes above it.
-        losing.lose(True, lambda: other.delete(A, Expect.ANY))
-        with pytest.raises(OutcomeUnknown):
-            await store.put(Put(A, b"4", Expect.ABSENT))
-
-    run(url, story)
-
-
-def test_a_removal_of_a_version_that_is_gone_cannot_be_told(url: str) -> None:
-    """Somebody else may have removed it."""
-
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing) -> None:
-        version = await store.put(Put(A, b"1", Expect.ABSENT))
-        losing.lose(is_applied=True)
-        with pytest.raises(OutcomeUnknown):
-            await store.apply(Step(deletes=(Delete(A, version),)))
-        assert await other.get(A) is None
-
-    run(url, story)
-
-
-def test_a_removal_of_whatever_there_is_is_done_once(url: str) -> None:
-    """Who made the record again, having seen that it was gone, keeps it."""
-
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing) -> None:
-        await store.put(Put(A, b"1", Expect.ABSENT))
-        losing.lose(True, lambda: other.put(Put(A, b"again", Expect.ABSENT)))
-        with pytest.raises(OutcomeUnknown):
-            await store.delete(A, Expect.ANY)
+        version = await store.put(Put(A, b"2", expected))
         found = await other.get(A)
         assert found is not None
-        assert found.value == b"again"
+        assert (found.value, found.version) == (b"2", version)
+    losing.lose(is_applied)
+    written = await store.apply(
+        Step((Check(B, Expect.ABSENT),), (Put(A, b"3", version), PutSequential(Key("/p/s", "p"), b"s")))
+    )
+    assert [record.value for record in written.records] == [b"3", b"s"]
+    assert await other.get(A) == written.records[0]
+    losing.lose(is_applied)
+    key = (await store.apply(Step(puts=(PutSequential(Key("/p/s", "p"), b"t"),)))).records[0].key
+    page = await other.scan(KeyRange("/p/s/", "/p/s0"), 10)
+    assert [record.key for record in page.records] == [written.records[1].key, key]
+    losing.lose(is_applied)
+    await store.delete(A, Expect.ANY)
+    assert await other.get(A) is None
 
-    run(url, story)
+
+async def test_a_request_that_never_arrived_is_sent_again(
+    store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing
+) -> None:
+    """Also a removal that names a version: the record that still stands tells."""
+    version = await store.put(Put(A, b"1", Expect.ABSENT, ENTRIES))
+    losing.lose(is_applied=False)
+    await store.delete(A, version)
+    assert await other.get(A) is None
 
 
-def test_a_batch_of_removals_that_was_applied_is_not_said_to_be_refused(url: str) -> None:
-    """Its check does not hold any more, but did when it was applied."""
+async def test_a_race_that_was_lost_meanwhile_is_told_as_such(
+    store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing
+) -> None:
+    """Nothing was done, and the record is not as expected any more."""
+    version = await store.put(Put(A, b"1", Expect.ABSENT))
+    await store.put(Put(B, b"1", Expect.ABSENT))
+    losing.lose(False, lambda: other.put(Put(A, b"other", Expect.ANY)))
+    # The second record of the batch is as it was, so the batch was not applied.
+    with pytest.raises(VersionMismatch):
+        await store.apply(Step(puts=(Put(A, b"2", version), Put(B, b"2", Expect.ANY))))
 
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing) -> None:
-        await store.put(Put(A, b"1", Expect.ABSENT))
-        version = await store.put(Put(B, b"1", Expect.ABSENT))
-        batch = Step((Check(B, version),), deletes=(Delete(A, Expect.ANY),))
-        losing.lose(True, lambda: other.put(Put(B, b"2", version)))
+
+async def test_what_others_wrote_over_cannot_be_told(
+    store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing
+) -> None:
+    """Whether or not it was applied: reading shows the same."""
+    await store.put(Put(A, b"1", Expect.ABSENT))
+    for is_applied in (True, False):
+        losing.lose(is_applied, lambda: other.put(Put(A, b"other", Expect.ANY)))
         with pytest.raises(OutcomeUnknown):
-            await store.apply(batch)
-        assert await other.get(A) is None
+            await store.put(Put(A, b"2", Expect.ANY))
+    losing.lose(True, lambda: other.delete(A, Expect.ANY))
+    with pytest.raises(OutcomeUnknown):
+        await store.put(Put(A, b"3", Expect.ANY))
+    # Made and removed, or never made: something happened below the nodes above it.
+    losing.lose(True, lambda: other.delete(A, Expect.ANY))
+    with pytest.raises(OutcomeUnknown):
+        await store.put(Put(A, b"4", Expect.ABSENT))
 
-    run(url, story)
+
+async def test_a_removal_of_a_version_that_is_gone_cannot_be_told(
+    store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing
+) -> None:
+    """Somebody else may have removed it."""
+    version = await store.put(Put(A, b"1", Expect.ABSENT))
+    losing.lose(is_applied=True)
+    with pytest.raises(OutcomeUnknown):
+        await store.apply(Step(deletes=(Delete(A, version),)))
+    assert await other.get(A) is None
 
 
-def test_what_was_to_be_removed_and_still_lives_was_not_removed(url: str) -> None:
+async def test_a_removal_of_whatever_there_is_is_done_once(
+    store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing
+) -> None:
+    """Who made the record again, having seen that it was gone, keeps it."""
+    await store.put(Put(A, b"1", Expect.ABSENT))
+    losing.lose(True, lambda: other.put(Put(A, b"again", Expect.ABSENT)))
+    with pytest.raises(OutcomeUnknown):
+        await store.delete(A, Expect.ANY)
+    found = await other.get(A)
+    assert found is not None
+    assert found.value == b"again"
+
+
+async def test_a_batch_of_removals_that_was_applied_is_not_said_to_be_refused(
+    store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing
+) -> None:
+    """Its check does not hold any more, but did when it was applied."""
+    await store.put(Put(A, b"1", Expect.ABSENT))
+    version = await store.put(Put(B, b"1", Expect.ABSENT))
+    batch = Step((Check(B, version),), deletes=(Delete(A, Expect.ANY),))
+    losing.lose(True, lambda: other.put(Put(B, b"2", version)))
+    with pytest.raises(OutcomeUnknown):
+        await store.apply(batch)
+    assert await other.get(A) is None
+
+
+async def test_what_was_to_be_removed_and_still_lives_was_not_removed(
+    store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing
+) -> None:
     """Whoever wrote over it meanwhile: the batch was not applied, and is told what its check finds now."""
+    await store.put(Put(A, b"1", Expect.ABSENT))
+    version = await store.put(Put(B, b"1", Expect.ABSENT))
 
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing) -> None:
-        await store.put(Put(A, b"1", Expect.ABSENT))
-        version = await store.put(Put(B, b"1", Expect.ABSENT))
+    async def meanwhile() -> None:
+        await other.put(Put(A, b"2", Expect.ANY))
+        await other.put(Put(B, b"2", version))
 
-        async def meanwhile() -> None:
-            await other.put(Put(A, b"2", Expect.ANY))
-            await other.put(Put(B, b"2", version))
-
-        losing.lose(False, meanwhile)
-        with pytest.raises(VersionMismatch):
-            await store.apply(Step((Check(B, version),), deletes=(Delete(A, Expect.ANY),)))
-
-    run(url, story)
+    losing.lose(False, meanwhile)
+    with pytest.raises(VersionMismatch):
+        await store.apply(Step((Check(B, version),), deletes=(Delete(A, Expect.ANY),)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 
 import pytest
 
@@ -31,19 +30,6 @@ TARGETS = {
 LEVELS_MAX = 8
 """How many nodes below each other a range of these tests has, at most."""
 TOLD_MAX = 3
-
-Story = Callable[[ZooKeeperMetadataStore, ZooKeeperMetadataStore], Awaitable[None]]
-
-
-def run(url: str, story: Story, options: MetadataOptions | None = None) -> None:
-    async def main() -> None:
-        async with AsyncExitStack() as stack:
-            stores = [await open_metadata_store(url, SystemEnvironment(), options or MetadataOptions()) for _ in "12"]
-            for store in stores:
-                stack.push_async_callback(store.close)
-            await story(*stores)
-
-    asyncio.run(main())
 
 
 def run_through_proxy(url: str, story: Callable[[ZooKeeperMetadataStore, ReplyProxy], Awaitable[None]]) -> None:
@@ -93,86 +79,75 @@ async def sleeps(watch: IWatch, store: ZooKeeperMetadataStore) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-def test_a_watch_wakes_for_every_change_and_for_no_other(url: str, target: Key | KeyRange | IndexRange) -> None:
+async def test_a_watch_wakes_for_every_change_and_for_no_other(
+    target: Key | KeyRange | IndexRange, store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
+) -> None:
     """Made, written, removed and made again, by somebody else; what stands beside it wakes nobody."""
-
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
-        watch = await store.watch(target)
-        for _ in range(3):
-            await other.put(Put(RECORD, b"1", Expect.ABSENT, (ENTRY,)))
-            await wakes(watch)
-            await sleeps(watch, store)
-            await other.put(Put(RECORD, b"2", Expect.ANY, (ENTRY,)))
-            await wakes(watch)
-            await sleeps(watch, store)
-            # What is beside it in an index may wake, and changes nothing.
-            await other.put(Put(Key("/watchee/b"), b"", Expect.ANY, (IndexEntry("other", b"\x20x\0"),)))
-            await sleeps(watch, store)
-            await other.delete(RECORD, Expect.ANY)
-            await wakes(watch)
-            await sleeps(watch, store)
-
-    run(url, story)
+    watch = await store.watch(target)
+    for _ in range(3):
+        await other.put(Put(RECORD, b"1", Expect.ABSENT, (ENTRY,)))
+        await wakes(watch)
+        await sleeps(watch, store)
+        await other.put(Put(RECORD, b"2", Expect.ANY, (ENTRY,)))
+        await wakes(watch)
+        await sleeps(watch, store)
+        # What is beside it in an index may wake, and changes nothing.
+        await other.put(Put(Key("/watchee/b"), b"", Expect.ANY, (IndexEntry("other", b"\x20x\0"),)))
+        await sleeps(watch, store)
+        await other.delete(RECORD, Expect.ANY)
+        await wakes(watch)
+        await sleeps(watch, store)
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 @pytest.mark.parametrize("loss", ["connection", "session"])
-def test_a_watch_wakes_when_it_may_have_missed_something(
-    url: str, target: Key | KeyRange | IndexRange, loss: str
+async def test_a_watch_wakes_when_it_may_have_missed_something(
+    target: Key | KeyRange | IndexRange, loss: str, store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
 ) -> None:
     """Nothing is told of what happens while there is no connection; afterwards it is armed again."""
-
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
-        watch = await store.watch(target)
-        seen = Seen(store.zookeeper)
-        if loss == "session":
-            await expire(store.zookeeper)
-        else:
-            store.zookeeper.session.cut()
-            await seen.until(SessionState.SUSPENDED, SessionState.BACK)
-        await wakes(watch)
-        await sleeps(watch, store)
-        await other.put(Put(RECORD, b"1", Expect.ABSENT, (ENTRY,)))
-        await wakes(watch)
-
-    run(url, story)
+    watch = await store.watch(target)
+    seen = Seen(store.zookeeper)
+    if loss == "session":
+        await expire(store.zookeeper)
+    else:
+        store.zookeeper.session.cut()
+        await seen.until(SessionState.SUSPENDED, SessionState.BACK)
+    await wakes(watch)
+    await sleeps(watch, store)
+    await other.put(Put(RECORD, b"1", Expect.ABSENT, (ENTRY,)))
+    await wakes(watch)
 
 
-def test_two_watches_of_one_place_end_one_by_one(url: str) -> None:
+async def test_two_watches_of_one_place_end_one_by_one(
+    store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
+) -> None:
     """The place is watched until nobody watches it, and can be watched again."""
-
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
-        one, two = await store.watch(RECORD), await store.watch(RECORD)
-        waiting = await waiting_for(one, store)
-        await one.close()
-        with pytest.raises(Closed):
-            await waiting
-        await other.put(Put(RECORD, b"1", Expect.ABSENT))
-        await wakes(two)
-        await two.close()
-        assert store._watches._by_node == {}
-        three = await store.watch(RECORD)
-        await other.put(Put(RECORD, b"2", Expect.ANY))
-        await wakes(three)
-        await store.close()
-        with pytest.raises(Closed):
-            await three.changed()
-
-    run(url, story)
+    one, two = await store.watch(RECORD), await store.watch(RECORD)
+    waiting = await waiting_for(one, store)
+    await one.close()
+    with pytest.raises(Closed):
+        await waiting
+    await other.put(Put(RECORD, b"1", Expect.ABSENT))
+    await wakes(two)
+    await two.close()
+    assert store._watches._by_node == {}
+    three = await store.watch(RECORD)
+    await other.put(Put(RECORD, b"2", Expect.ANY))
+    await wakes(three)
+    await store.close()
+    with pytest.raises(Closed):
+        await three.changed()
 
 
-def test_what_is_watched_is_bounded(url: str) -> None:
+@pytest.mark.parametrize("options", [MetadataOptions(watches_max=3)])
+async def test_what_is_watched_is_bounded(store: ZooKeeperMetadataStore) -> None:
     """The error says which option to look at; what is watched already may be watched by more."""
-
-    async def story(store: ZooKeeperMetadataStore, _: ZooKeeperMetadataStore) -> None:
-        watches = [await store.watch(Key(f"/watched/{name}")) for name in "abc"]
-        with pytest.raises(Unavailable, match="watches_max"):
-            await store.watch(Key("/watched/d"))
-        watches.append(await store.watch(Key("/watched/a")))
-        await watches[1].close()
+    watches = [await store.watch(Key(f"/watched/{name}")) for name in "abc"]
+    with pytest.raises(Unavailable, match="watches_max"):
         await store.watch(Key("/watched/d"))
-
-    run(url, story, MetadataOptions(watches_max=3))
+    watches.append(await store.watch(Key("/watched/a")))
+    await watches[1].close()
+    await store.watch(Key("/watched/d"))
 
 
 async def _asked(story: Awaitable[object], store: ZooKeeperMetadataStore) -> list[str]:
@@ -194,98 +169,87 @@ async def _asked(story: Awaitable[object], store: ZooKeeperMetadataStore) -> lis
     return asked
 
 
-def test_waiting_for_the_change_of_a_record_takes_two_reads(url: str) -> None:
+async def test_waiting_for_the_change_of_a_record_takes_two_reads(
+    store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
+) -> None:
     """One that arms, one after the change, which bring along what the record is; then there is nothing to take back."""
+    version = await other.put(Put(RECORD, b"open", Expect.ABSENT))
 
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
-        version = await other.put(Put(RECORD, b"open", Expect.ABSENT))
-
-        async def follow() -> None:
-            watch = await store.watch(RECORD)
-            assert IValueWatch.providedBy(watch)
-            assert watch.value == b"open"
-            waiting = await waiting_for(watch, store)
-            await other.put(Put(RECORD, b"committed", version))
-            await waiting
-            assert watch.value == b"committed"
-            await watch.close()
-
-        assert await _asked(follow(), store) == ["GetAndWatch", "Get"]
-
-    run(url, story)
-
-
-def test_changes_while_nobody_waits_are_looked_at_once(url: str) -> None:
-    """However many there are; who waits then is told of the last, and of nothing when there was none."""
-
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
-        version = await other.put(Put(RECORD, b"0", Expect.ABSENT))
+    async def follow() -> None:
         watch = await store.watch(RECORD)
         assert IValueWatch.providedBy(watch)
-
-        async def change() -> None:
-            nonlocal version
-            for value in (b"1", b"2", b"3"):
-                version = await other.put(Put(RECORD, value, version))
-                await settle(other)
-
-        assert await _asked(change(), store) == []
-        await settle(store)
-        assert await _asked(wakes(watch), store) == ["GetAndWatch"]
-        assert watch.value == b"3"
-        assert await _asked(sleeps(watch, store), store) == []
-
-    run(url, story)
-
-
-def test_what_changed_between_a_wake_up_and_the_next_waiting_is_told(url: str) -> None:
-    """The servers tell of nothing then; the look with which waiting begins finds it."""
-
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
-        version = await other.put(Put(RECORD, b"0", Expect.ABSENT))
-        watch = await store.watch(RECORD)
+        assert watch.value == b"open"
         waiting = await waiting_for(watch, store)
-        version = await other.put(Put(RECORD, b"1", version))
+        await other.put(Put(RECORD, b"committed", version))
         await waiting
-        await other.put(Put(RECORD, b"2", version))
-        await wakes(watch)
-        await other.delete(RECORD, Expect.ANY)
-        await wakes(watch)
-        await other.put(Put(RECORD, b"3", Expect.ABSENT))
-        await other.delete(RECORD, Expect.ANY)
-        await wakes(watch)
+        assert watch.value == b"committed"
+        await watch.close()
 
-    run(url, story)
+    assert await _asked(follow(), store) == ["GetAndWatch", "Get"]
 
 
-def test_a_watch_that_is_given_back_costs_nothing(url: str) -> None:
+async def test_changes_while_nobody_waits_are_looked_at_once(
+    store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
+) -> None:
+    """However many there are; who waits then is told of the last, and of nothing when there was none."""
+    version = await other.put(Put(RECORD, b"0", Expect.ABSENT))
+    watch = await store.watch(RECORD)
+    assert IValueWatch.providedBy(watch)
+
+    async def change() -> None:
+        nonlocal version
+        for value in (b"1", b"2", b"3"):
+            version = await other.put(Put(RECORD, value, version))
+            await settle(other)
+
+    assert await _asked(change(), store) == []
+    await settle(store)
+    assert await _asked(wakes(watch), store) == ["GetAndWatch"]
+    assert watch.value == b"3"
+    assert await _asked(sleeps(watch, store), store) == []
+
+
+async def test_what_changed_between_a_wake_up_and_the_next_waiting_is_told(
+    store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
+) -> None:
+    """The servers tell of nothing then; the look with which waiting begins finds it."""
+    version = await other.put(Put(RECORD, b"0", Expect.ABSENT))
+    watch = await store.watch(RECORD)
+    waiting = await waiting_for(watch, store)
+    version = await other.put(Put(RECORD, b"1", version))
+    await waiting
+    await other.put(Put(RECORD, b"2", version))
+    await wakes(watch)
+    await other.delete(RECORD, Expect.ANY)
+    await wakes(watch)
+    await other.put(Put(RECORD, b"3", Expect.ABSENT))
+    await other.delete(RECORD, Expect.ANY)
+    await wakes(watch)
+
+
+async def test_a_watch_that_is_given_back_costs_nothing(
+    store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
+) -> None:
     """Nothing is asked for it, then or when the record changes."""
+    one, two = await store.watch(RECORD), await store.watch(RECORD)
 
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
-        one, two = await store.watch(RECORD), await store.watch(RECORD)
+    async def go() -> None:
+        await one.close()
+        await two.close()
+        await other.put(Put(RECORD, b"1", Expect.ABSENT))
+        await settle(store)
 
-        async def go() -> None:
-            await one.close()
-            await two.close()
-            await other.put(Put(RECORD, b"1", Expect.ABSENT))
-            await settle(store)
-
-        assert await _asked(go(), store) == []
-        assert store._watches._by_node == {}
-
-    run(url, story)
+    assert await _asked(go(), store) == []
+    assert store._watches._by_node == {}
 
 
-def test_a_value_in_chunks_is_not_brought_along(url: str) -> None:
+@pytest.mark.parametrize("options", [MetadataOptions(value_in_record_bytes_max=1000)])
+async def test_a_value_in_chunks_is_not_brought_along(store: ZooKeeperMetadataStore) -> None:
     """The node of such a record holds only where they are."""
-
-    async def story(store: ZooKeeperMetadataStore, _: ZooKeeperMetadataStore) -> None:
-        await store.put(Put(RECORD, b"x" * 2_000, Expect.ABSENT))
-        watch = await store.watch(RECORD)
-        assert IValueWatch.providedBy(watch)
-        assert watch.value is None
-
-    run(url, story, MetadataOptions(value_in_record_bytes_max=1_000))
+    await store.put(Put(RECORD, b"x" * 2_000, Expect.ABSENT))
+    watch = await store.watch(RECORD)
+    assert IValueWatch.providedBy(watch)
+    assert watch.value is None
 
 
 @pytest.mark.parametrize("until", [Operation.GET, Operation.EXISTS], ids=["read", "asked to tell of its making"])
@@ -309,28 +273,27 @@ def test_a_record_that_is_no_longer_watched_when_the_servers_answer(url: str, un
     run_through_proxy(url, story)
 
 
-def test_a_range_is_watched_while_nodes_above_it_come_and_go(url: str) -> None:
+@pytest.mark.parametrize("options", [MetadataOptions(empty_nodes_delay_ms=0)])
+async def test_a_range_is_watched_while_nodes_above_it_come_and_go(
+    store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
+) -> None:
     """The nodes on the way are made with the first record, and removed some time after the last one."""
-
-    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
-        watch = await store.watch(TARGETS["range"])
-        for number in range(3):
-            key = Key(f"/watched/a/longer/way/{number}")
-            waiting = await waiting_for(watch, store)
-            await other.put(Put(key, b"", Expect.ABSENT))
-            await waiting
-            await sleeps(watch, store)
-            waiting = await waiting_for(watch, store)
-            await other.delete(key, Expect.ANY)
-            await waiting
-            # Let the empty nodes go.
-            for _ in range(LEVELS_MAX):
-                await other.get(RECORD)
-                await other.put(Put(Key("/elsewhere"), b"", Expect.ANY))
-                await settle(other)
-            await sleeps(watch, store)
-
-    run(url, story, MetadataOptions(empty_nodes_delay_ms=0))
+    watch = await store.watch(TARGETS["range"])
+    for number in range(3):
+        key = Key(f"/watched/a/longer/way/{number}")
+        waiting = await waiting_for(watch, store)
+        await other.put(Put(key, b"", Expect.ABSENT))
+        await waiting
+        await sleeps(watch, store)
+        waiting = await waiting_for(watch, store)
+        await other.delete(key, Expect.ANY)
+        await waiting
+        # Let the empty nodes go.
+        for _ in range(LEVELS_MAX):
+            await other.get(RECORD)
+            await other.put(Put(Key("/elsewhere"), b"", Expect.ANY))
+            await settle(other)
+        await sleeps(watch, store)
 
 
 def test_a_store_that_is_closed_while_a_record_begins_to_be_watched(url: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from typing import Any
 
@@ -52,21 +52,19 @@ def way(request: pytest.FixtureRequest) -> Way:
 
 
 @pytest.fixture
-def run(_url: str, way: Way) -> Callable[..., None]:
-    """Return what runs a test with its own header, and without rows."""
+def options() -> dict[str, Any]:
+    """The options of the metadata store that are not the default ones."""
+    return {}
 
-    def begin(test: Callable[[Application], Awaitable[None]], **options: Any) -> None:
-        async def bounded() -> None:
-            await asked(_url, "TRUNCATE mine")
-            async with asyncio.timeout(PATIENCE_S):
-                store = await open_metadata_store(_url, SystemEnvironment(), MetadataOptions(**options))
-                ledgers = await open_ledger_store(_url, SystemEnvironment(), LedgerOptions(), store.identity)
-                try:
-                    await test(Application(_url, store, Key(f"/header/{next(_numbers)}", "t"), way, ledgers))
-                finally:
-                    await ledgers.close()
-                    await store.close()
 
-        asyncio.run(bounded())
-
-    return begin
+@pytest.fixture
+async def application(_url: str, way: Way, options: dict[str, Any]) -> AsyncIterator[Application]:
+    """An application with its own header, and without rows."""
+    await asked(_url, "TRUNCATE mine")
+    store = await open_metadata_store(_url, SystemEnvironment(), MetadataOptions(**options))
+    ledgers = await open_ledger_store(_url, SystemEnvironment(), LedgerOptions(), store.identity)
+    try:
+        yield Application(_url, store, Key(f"/header/{next(_numbers)}", "t"), way, ledgers)
+    finally:
+        await ledgers.close()
+        await store.close()

@@ -62,97 +62,81 @@ async def _lost(application: Application, given: object, version: int | Expect) 
 
 @pytest.mark.parametrize("is_open", [False, True])
 @pytest.mark.parametrize("is_noticed", [False, True])
-def test_before_the_block(run: Run, kind: Any, *, is_open: bool, is_noticed: bool) -> None:
+async def test_before_the_block(kind: Any, application: Application, *, is_open: bool, is_noticed: bool) -> None:
     """
     The block cannot begin, however often it is tried, until an object that can connect again has done so.
 
     It makes no difference whether a transaction is open, and whether the driver has noticed the loss.
     """
-
-    async def test(application: Application) -> None:
-        version = await application.begun()
-        async with kind(application.url) as opened:
-            await _mark(opened)
-            if is_open:
-                await opened.run("BEGIN" if opened.begins else "SELECT 1")
-            await _end(application)
-            if is_noticed:
-                await _notice(opened)
-            await _lost(application, opened.given, version)
-            if _can_connect_again(opened.given):
-                await _call(opened.given.rollback)
-                joined = await application.store.join(opened.given)
-                await opened.run(INSERT)
-                await application.end(joined, version)
-                await joined.commit()
-                assert (await application.rows(), await application.state()) == (1, b"committed")
-            else:
-                await _lost(application, opened.given, version)
-
-    run(test)
-
-
-def test_no_transaction_is_left_behind(run: Run, kind: Any) -> None:
-    """If the block could not begin, an object that can connect again does so without a rollback of the program."""
-
-    async def test(application: Application) -> None:
-        version = await application.begun()
-        async with kind(application.url) as opened:
-            if not _can_connect_again(opened.given):
-                return
-            await _mark(opened)
-            await _end(application)
-            await _lost(application, opened.given, version)
-            joined = await application.store.join(opened.given)
-            await joined.rollback()
-
-    run(test)
-
-
-@pytest.mark.parametrize("is_noticed", [False, True])
-def test_before_the_put(run: Run, kind: Any, *, is_noticed: bool) -> None:
-    """The put raises Unavailable, and nothing is committed."""
-
-    async def test(application: Application) -> None:
-        version = await application.begun()
-        async with kind(application.url) as opened:
-            await _mark(opened)
-            joined = await application.store.join(opened.given)
-            await opened.run(INSERT)
-            await _end(application)
-            if is_noticed:
-                await _notice(opened)
-            with pytest.raises(Unavailable, match=r"is lost .*nothing was committed"):
-                await application.end(joined, version)
-            await joined.rollback()
-            await joined.rollback()
-        assert (await application.rows(), await application.state()) == (0, b"open")
-
-    run(test)
-
-
-@pytest.mark.parametrize("is_noticed", [False, True])
-def test_before_the_commit(run: Run, kind: Any, *, is_noticed: bool) -> None:
-    """The outcome is unknown to the caller until its attempt to abort succeeds."""
-
-    async def test(application: Application) -> None:
-        version = await application.begun()
-        async with kind(application.url) as opened:
-            await _mark(opened)
+    version = await application.begun()
+    async with kind(application.url) as opened:
+        await _mark(opened)
+        if is_open:
+            await opened.run("BEGIN" if opened.begins else "SELECT 1")
+        await _end(application)
+        if is_noticed:
+            await _notice(opened)
+        await _lost(application, opened.given, version)
+        if _can_connect_again(opened.given):
+            await _call(opened.given.rollback)
             joined = await application.store.join(opened.given)
             await opened.run(INSERT)
             await application.end(joined, version)
-            await _end(application)
-            if is_noticed:
-                await _notice(opened)
-            with pytest.raises((OutcomeUnknown, Unavailable)):
-                await joined.commit()
-            await joined.rollback()
-        with suppress(VersionMismatch):
-            await application.store.put(Put(application.header, b"aborted", version))
-        assert (await application.rows(), await application.state()) == (0, b"aborted")
+            await joined.commit()
+            assert (await application.rows(), await application.state()) == (1, b"committed")
+        else:
+            await _lost(application, opened.given, version)
 
-    run(test)
+
+async def test_no_transaction_is_left_behind(kind: Any, application: Application) -> None:
+    """If the block could not begin, an object that can connect again does so without a rollback of the program."""
+    version = await application.begun()
+    async with kind(application.url) as opened:
+        if not _can_connect_again(opened.given):
+            return
+        await _mark(opened)
+        await _end(application)
+        await _lost(application, opened.given, version)
+        joined = await application.store.join(opened.given)
+        await joined.rollback()
+
+
+@pytest.mark.parametrize("is_noticed", [False, True])
+async def test_before_the_put(kind: Any, application: Application, *, is_noticed: bool) -> None:
+    """The put raises Unavailable, and nothing is committed."""
+    version = await application.begun()
+    async with kind(application.url) as opened:
+        await _mark(opened)
+        joined = await application.store.join(opened.given)
+        await opened.run(INSERT)
+        await _end(application)
+        if is_noticed:
+            await _notice(opened)
+        with pytest.raises(Unavailable, match=r"is lost .*nothing was committed"):
+            await application.end(joined, version)
+        await joined.rollback()
+        await joined.rollback()
+    assert (await application.rows(), await application.state()) == (0, b"open")
+
+
+@pytest.mark.parametrize("is_noticed", [False, True])
+async def test_before_the_commit(kind: Any, application: Application, *, is_noticed: bool) -> None:
+    """The outcome is unknown to the caller until its attempt to abort succeeds."""
+    version = await application.begun()
+    async with kind(application.url) as opened:
+        await _mark(opened)
+        joined = await application.store.join(opened.given)
+        await opened.run(INSERT)
+        await application.end(joined, version)
+        await _end(application)
+        if is_noticed:
+            await _notice(opened)
+        with pytest.raises((OutcomeUnknown, Unavailable)):
+            await joined.commit()
+        await joined.rollback()
+    with suppress(VersionMismatch):
+        await application.store.put(Put(application.header, b"aborted", version))
+    assert (await application.rows(), await application.state()) == (0, b"aborted")
 
 
 class _Base(DeclarativeBase):
@@ -165,69 +149,57 @@ class _Mine(_Base):
     text: Mapped[str]
 
 
-def test_rows_that_a_session_has_not_written(run: Run) -> None:
+async def test_rows_that_a_session_has_not_written(application: Application) -> None:
     """The put writes them first. A loss raises Unavailable then, too; a row that is refused raises its own error."""
-
-    async def test(application: Application) -> None:
-        version = await application.begun()
-        engine = create_async_engine(application.url.replace("postgresql:", "postgresql+asyncpg:", 1))
-        try:
-            async with AsyncSession(engine) as session:
-                joined = await application.store.join(session)
-                session.add(_Mine(text=None))
-                with pytest.raises(SQLAlchemyError, match="null value"):
-                    await application.end(joined, version)
-                await joined.rollback()
-                await _mark(Opened(session, lambda statement: session.execute(text(statement))))
-                joined = await application.store.join(session)
-                session.add(_Mine(text="row"))
-                await _end(application)
-                with pytest.raises(Unavailable, match="AsyncSession is lost"):
-                    await application.end(joined, version)
-                await joined.rollback()
-        finally:
-            await engine.dispose()
-        assert (await application.rows(), await application.state()) == (0, b"open")
-
-    run(test)
+    version = await application.begun()
+    engine = create_async_engine(application.url.replace("postgresql:", "postgresql+asyncpg:", 1))
+    try:
+        async with AsyncSession(engine) as session:
+            joined = await application.store.join(session)
+            session.add(_Mine(text=None))
+            with pytest.raises(SQLAlchemyError, match="null value"):
+                await application.end(joined, version)
+            await joined.rollback()
+            await _mark(Opened(session, lambda statement: session.execute(text(statement))))
+            joined = await application.store.join(session)
+            session.add(_Mine(text="row"))
+            await _end(application)
+            with pytest.raises(Unavailable, match="AsyncSession is lost"):
+                await application.end(joined, version)
+            await joined.rollback()
+    finally:
+        await engine.dispose()
+    assert (await application.rows(), await application.state()) == (0, b"open")
 
 
-def test_closed_by_the_program(run: Run) -> None:
+async def test_closed_by_the_program(application: Application) -> None:
     """
     The drivers psycopg and SQLAlchemy say who closed a connection, so that is a mistake of the program.
 
     asyncpg does not, and the error names both causes.
     """
-
-    async def test(application: Application) -> None:
-        await application.begun()
-        closed = await psycopg.AsyncConnection.connect(application.url)
-        await closed.close()
-        with pytest.raises(InvalidInput, match="is closed; pass an open one"):
-            await application.store.join(closed)
-        own = await asyncpg.connect(application.url)
-        await own.close()
-        async with asyncpg.create_pool(application.url, min_size=0) as pool:
-            async with pool.acquire() as returned:
-                pass
-            for one in (own, returned):
-                with pytest.raises(Unavailable, match="the server ended it, or the program closed it or returned it"):
-                    await application.store.join(one)
-
-    run(test)
+    await application.begun()
+    closed = await psycopg.AsyncConnection.connect(application.url)
+    await closed.close()
+    with pytest.raises(InvalidInput, match="is closed; pass an open one"):
+        await application.store.join(closed)
+    own = await asyncpg.connect(application.url)
+    await own.close()
+    async with asyncpg.create_pool(application.url, min_size=0) as pool:
+        async with pool.acquire() as returned:
+            pass
+        for one in (own, returned):
+            with pytest.raises(Unavailable, match="the server ended it, or the program closed it or returned it"):
+                await application.store.join(one)
 
 
-def test_a_client_raises_at_once(run: Run) -> None:
+async def test_a_client_raises_at_once(application: Application) -> None:
     """A connection that is lost stays lost, so the client does not try again to join its transaction."""
-
-    async def test(application: Application) -> None:
-        own = await asyncpg.connect(application.url)
-        await own.close()
-        # Trying so often again would take minutes.
-        retries = {"client": {"retries_max": 100}}
-        stores = {"metadata": {"url": application.url}, "ledger": {"url": application.url}}
-        async with txnframework.open({**stores, **retries}) as client, asyncio.timeout(60):
-            with pytest.raises(Unavailable, match="is lost"):
-                await client.transaction(commit_with=own).begin()
-
-    run(test)
+    own = await asyncpg.connect(application.url)
+    await own.close()
+    # Trying so often again would take minutes.
+    retries = {"client": {"retries_max": 100}}
+    stores = {"metadata": {"url": application.url}, "ledger": {"url": application.url}}
+    async with txnframework.open({**stores, **retries}) as client, asyncio.timeout(60):
+        with pytest.raises(Unavailable, match="is lost"):
+            await client.transaction(commit_with=own).begin()

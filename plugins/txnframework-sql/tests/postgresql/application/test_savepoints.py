@@ -42,160 +42,128 @@ async def undo_one_row(opened: Opened) -> None:
                 raise ZeroDivisionError
 
 
-def test_rolled_back_by_the_driver(run: Run, kind: Any) -> None:
+async def test_rolled_back_by_the_driver(kind: Any, application: Application) -> None:
     """Only the rows of the savepoint are undone; some drivers keep it on the server, and the put is then inside it."""
-
-    async def test(application: Application) -> None:
-        version = await application.begun()
-        async with kind(application.url) as opened:
-            joined = await application.store.join(opened.given)
-            await opened.run(INSERT)
-            for _ in range(2):
-                await undo_one_row(opened)
-            await opened.run(INSERT)
-            await application.end(joined, version)
-            await joined.commit()
-            assert (await application.rows(), await application.state()) == (2, b"committed")
-
-    run(test)
+    version = await application.begun()
+    async with kind(application.url) as opened:
+        joined = await application.store.join(opened.given)
+        await opened.run(INSERT)
+        for _ in range(2):
+            await undo_one_row(opened)
+        await opened.run(INSERT)
+        await application.end(joined, version)
+        await joined.commit()
+        assert (await application.rows(), await application.state()) == (2, b"committed")
 
 
 @pytest.mark.parametrize("release", ["RELEASE part", "SELECT 1"])
-def test_rolled_back_by_hand(run: Run, kind: Any, release: str) -> None:
+async def test_rolled_back_by_hand(kind: Any, release: str, application: Application) -> None:
     """The same by statements, with RELEASE and without it."""
+    version = await application.begun()
+    async with kind(application.url) as opened:
+        joined = await application.store.join(opened.given)
+        for statement in (INSERT, "SAVEPOINT part", INSERT, "ROLLBACK TO part", release, INSERT):
+            await opened.run(statement)
+        await application.end(joined, version)
+        await joined.commit()
+        assert (await application.rows(), await application.state()) == (2, b"committed")
 
-    async def test(application: Application) -> None:
-        version = await application.begun()
-        async with kind(application.url) as opened:
-            joined = await application.store.join(opened.given)
-            for statement in (INSERT, "SAVEPOINT part", INSERT, "ROLLBACK TO part", release, INSERT):
-                await opened.run(statement)
+
+async def test_open_at_the_end(kind: Any, application: Application) -> None:
+    """SQLAlchemy knows that one is open, and it is refused. One of another driver is part of the COMMIT."""
+    version = await application.begun()
+    async with kind(application.url) as opened:
+        joined = await application.store.join(opened.given)
+        if hasattr(opened.given, "begin_nested"):
+            await called(opened.given.begin_nested)
+            await opened.run(INSERT)
+            with pytest.raises(InvalidInput, match="open savepoint"):
+                await application.end(joined, version)
+            await joined.rollback()
+            assert (await application.rows(), await application.state()) == (0, b"open")
+        else:
+            await opened.run("SAVEPOINT part")
+            await opened.run(INSERT)
             await application.end(joined, version)
             await joined.commit()
-            assert (await application.rows(), await application.state()) == (2, b"committed")
-
-    run(test)
+            assert (await application.rows(), await application.state()) == (1, b"committed")
 
 
-def test_open_at_the_end(run: Run, kind: Any) -> None:
-    """SQLAlchemy knows that one is open, and it is refused. One of another driver is part of the COMMIT."""
-
-    async def test(application: Application) -> None:
-        version = await application.begun()
-        async with kind(application.url) as opened:
-            joined = await application.store.join(opened.given)
-            if hasattr(opened.given, "begin_nested"):
-                await called(opened.given.begin_nested)
-                await opened.run(INSERT)
-                with pytest.raises(InvalidInput, match="open savepoint"):
-                    await application.end(joined, version)
-                await joined.rollback()
-                assert (await application.rows(), await application.state()) == (0, b"open")
-            else:
-                await opened.run("SAVEPOINT part")
-                await opened.run(INSERT)
-                await application.end(joined, version)
-                await joined.commit()
-                assert (await application.rows(), await application.state()) == (1, b"committed")
-
-    run(test)
-
-
-def test_open_at_the_beginning(run: Run) -> None:
+async def test_open_at_the_beginning(application: Application) -> None:
     """One that SQLAlchemy knows is refused before the block."""
-
-    async def test(application: Application) -> None:
-        await application.begun()
-        async with KINDS["AsyncSession-asyncpg"](application.url) as opened, opened.given.begin_nested():
-            with pytest.raises(InvalidInput, match="open savepoint"):
-                await application.store.join(opened.given)
-
-    run(test)
+    await application.begun()
+    async with KINDS["AsyncSession-asyncpg"](application.url) as opened, opened.given.begin_nested():
+        with pytest.raises(InvalidInput, match="open savepoint"):
+            await application.store.join(opened.given)
 
 
-def test_older_than_the_block(run: Run, kind: Any) -> None:
+async def test_older_than_the_block(kind: Any, application: Application) -> None:
     """
     A block that was undone as a whole is refused: its messages would be committed without its rows.
 
     An older savepoint that is only released does no harm.
     """
-
-    async def test(application: Application) -> None:
-        version = await application.begun()
-        async with kind(application.url) as opened:
-            for undo in ("ROLLBACK TO part", "RELEASE part"):
-                if opened.begins:
-                    await opened.run("BEGIN")
-                for statement in (INSERT, "SAVEPOINT part"):
-                    await opened.run(statement)
-                joined = await application.store.join(opened.given)
-                await opened.run(INSERT)
-                await opened.run(undo)
-                if undo.startswith("ROLLBACK"):
-                    with pytest.raises(InvalidInput, match="older than the block"):
-                        await application.end(joined, version)
-                    await joined.rollback()
-                    assert (await application.rows(), await application.state()) == (0, b"open")
-            await application.end(joined, version)
-            await joined.commit()
-            assert (await application.rows(), await application.state()) == (2, b"committed")
-
-    run(test)
-
-
-def test_rolled_back_between_the_put_and_the_commit(run: Run, kind: Any) -> None:
-    """Another task may do so. The COMMIT is then refused, because it would decide rows without the header."""
-
-    async def test(application: Application) -> None:
-        version = await application.begun()
-        async with kind(application.url) as opened:
-            joined = await application.store.join(opened.given)
-            for statement in (INSERT, "SAVEPOINT part", INSERT):
-                await opened.run(statement)
-            await application.end(joined, version)
-            await opened.run("ROLLBACK TO part")
-            with pytest.raises(InvalidInput, match="while the block ended"):
-                await joined.commit()
-            await joined.rollback()
-            assert (await application.rows(), await application.state()) == (0, b"open")
-
-    run(test)
-
-
-def test_rolled_back_by_an_event(run: Run) -> None:
-    """SQLAlchemy runs events at the COMMIT; one that takes back the put is found."""
-
-    async def test(application: Application) -> None:
-        version = await application.begun()
-        async with KINDS["AsyncSession-psycopg"](application.url) as opened:
-            joined = await application.store.join(opened.given)
+    version = await application.begun()
+    async with kind(application.url) as opened:
+        for undo in ("ROLLBACK TO part", "RELEASE part"):
+            if opened.begins:
+                await opened.run("BEGIN")
             for statement in (INSERT, "SAVEPOINT part"):
                 await opened.run(statement)
-            connection = (await opened.given.connection()).sync_connection
-            event.listen(connection, "commit", lambda one: one.exec_driver_sql("ROLLBACK TO part"))
-            await application.end(joined, version)
-            with pytest.raises(InvalidInput, match="while the block ended"):
-                await joined.commit()
-            await joined.rollback()
-            assert (await application.rows(), await application.state()) == (0, b"open")
-
-    run(test)
-
-
-def test_of_the_connection_of_a_session(run: Run) -> None:
-    """The session does not know it, but the application can still roll it back."""
-
-    async def test(application: Application) -> None:
-        version = await application.begun()
-        async with KINDS["AsyncSession-asyncpg"](application.url) as opened:
             joined = await application.store.join(opened.given)
-            nested = await (await opened.given.connection()).begin_nested()
             await opened.run(INSERT)
-            with pytest.raises(InvalidInput, match="open savepoint"):
-                await application.end(joined, version)
-            await nested.rollback()
-            await application.end(joined, version)
-            await joined.commit()
-            assert (await application.rows(), await application.state()) == (0, b"committed")
+            await opened.run(undo)
+            if undo.startswith("ROLLBACK"):
+                with pytest.raises(InvalidInput, match="older than the block"):
+                    await application.end(joined, version)
+                await joined.rollback()
+                assert (await application.rows(), await application.state()) == (0, b"open")
+        await application.end(joined, version)
+        await joined.commit()
+        assert (await application.rows(), await application.state()) == (2, b"committed")
 
-    run(test)
+
+async def test_rolled_back_between_the_put_and_the_commit(kind: Any, application: Application) -> None:
+    """Another task may do so. The COMMIT is then refused, because it would decide rows without the header."""
+    version = await application.begun()
+    async with kind(application.url) as opened:
+        joined = await application.store.join(opened.given)
+        for statement in (INSERT, "SAVEPOINT part", INSERT):
+            await opened.run(statement)
+        await application.end(joined, version)
+        await opened.run("ROLLBACK TO part")
+        with pytest.raises(InvalidInput, match="while the block ended"):
+            await joined.commit()
+        await joined.rollback()
+        assert (await application.rows(), await application.state()) == (0, b"open")
+
+
+async def test_rolled_back_by_an_event(application: Application) -> None:
+    """SQLAlchemy runs events at the COMMIT; one that takes back the put is found."""
+    version = await application.begun()
+    async with KINDS["AsyncSession-psycopg"](application.url) as opened:
+        joined = await application.store.join(opened.given)
+        for statement in (INSERT, "SAVEPOINT part"):
+            await opened.run(statement)
+        connection = (await opened.given.connection()).sync_connection
+        event.listen(connection, "commit", lambda one: one.exec_driver_sql("ROLLBACK TO part"))
+        await application.end(joined, version)
+        with pytest.raises(InvalidInput, match="while the block ended"):
+            await joined.commit()
+        await joined.rollback()
+        assert (await application.rows(), await application.state()) == (0, b"open")
+
+
+async def test_of_the_connection_of_a_session(application: Application) -> None:
+    """The session does not know it, but the application can still roll it back."""
+    version = await application.begun()
+    async with KINDS["AsyncSession-asyncpg"](application.url) as opened:
+        joined = await application.store.join(opened.given)
+        nested = await (await opened.given.connection()).begin_nested()
+        await opened.run(INSERT)
+        with pytest.raises(InvalidInput, match="open savepoint"):
+            await application.end(joined, version)
+        await nested.rollback()
+        await application.end(joined, version)
+        await joined.commit()
+        assert (await application.rows(), await application.state()) == (0, b"committed")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from itertools import count
 from typing import Any
 
@@ -68,55 +67,43 @@ async def roll_back(opened: Opened) -> None:
 
 
 @pytest.fixture
-def run(_url: str) -> Callable[..., None]:
-    """Return what runs a test with a shop of its own, and without rows."""
-
-    def begin(test: Callable[[Billing], Awaitable[None]], **config: Any) -> None:
-        async def bounded() -> None:
-            await asked(_url, "TRUNCATE mine CASCADE")
-            async with asyncio.timeout(PATIENCE_S), shop(_url, f"{next(_numbers)}", **config) as opened:
-                await test(Billing(_url, opened))
-
-        asyncio.run(bounded())
-
-    return begin
+def options() -> dict[str, Any]:
+    """The sections of the configuration that are not the default ones."""
+    return {}
 
 
-Run = Callable[..., None]
+@pytest.fixture
+async def billing(_url: str, options: dict[str, Any]) -> AsyncIterator[Billing]:
+    """A shop of the test's own, without rows."""
+    await asked(_url, "TRUNCATE mine CASCADE")
+    async with shop(_url, f"{next(_numbers)}", **options) as opened:
+        yield Billing(_url, opened)
 
 
-def test_everything_is_committed(run: Run, kind: Any) -> None:
+async def test_everything_is_committed(kind: Any, billing: Billing) -> None:
     """With rows that were written before, and without rows, as often as the application likes."""
-
-    async def test(billing: Billing) -> None:
-        async with kind(billing.url) as opened:
-            for number in range(1, 4):
-                order = await billing.shop.order()
-                if number < 3:
-                    await write(opened)
-                (sent,) = await billing.shop.bill(order, opened.given)
-                assert sent.segment.startswith(f"segment://public/default/invoices-{billing.shop.name}/")
-                assert await billing.totals() == (min(number, 2), number, 0)
-
-    run(test)
-
-
-def test_a_deferred_constraint(run: Run, kind: Any) -> None:
-    """The driver's error is raised, nothing took effect, and connection and message can be used again."""
-
-    async def test(billing: Billing) -> None:
-        await asked(billing.url, "DROP TABLE IF EXISTS parts")
-        await asked(billing.url, "CREATE TABLE parts (of int REFERENCES mine (id) DEFERRABLE INITIALLY DEFERRED)")
-        async with kind(billing.url) as opened:
+    async with kind(billing.url) as opened:
+        for number in range(1, 4):
             order = await billing.shop.order()
-            await write(opened, INSERT, "INSERT INTO parts VALUES (0)")
-            with pytest.raises(DRIVER_ERRORS, match="foreign key"):
-                await billing.shop.bill(order, opened.given)
-            assert await billing.totals() == (0, 0, 1)
-            await billing.bill_again(opened)
-        await asked(billing.url, "DROP TABLE parts")
+            if number < 3:
+                await write(opened)
+            (sent,) = await billing.shop.bill(order, opened.given)
+            assert sent.segment.startswith(f"segment://public/default/invoices-{billing.shop.name}/")
+            assert await billing.totals() == (min(number, 2), number, 0)
 
-    run(test)
+
+async def test_a_deferred_constraint(kind: Any, billing: Billing) -> None:
+    """The driver's error is raised, nothing took effect, and connection and message can be used again."""
+    await asked(billing.url, "DROP TABLE IF EXISTS parts")
+    await asked(billing.url, "CREATE TABLE parts (of int REFERENCES mine (id) DEFERRABLE INITIALLY DEFERRED)")
+    async with kind(billing.url) as opened:
+        order = await billing.shop.order()
+        await write(opened, INSERT, "INSERT INTO parts VALUES (0)")
+        with pytest.raises(DRIVER_ERRORS, match="foreign key"):
+            await billing.shop.bill(order, opened.given)
+        assert await billing.totals() == (0, 0, 1)
+        await billing.bill_again(opened)
+    await asked(billing.url, "DROP TABLE parts")
 
 
 async def outgoing(billing: Billing, what: str) -> PlannedSend:
@@ -132,47 +119,39 @@ async def outgoing(billing: Billing, what: str) -> PlannedSend:
 
 
 @pytest.mark.parametrize("what", ["closed", "used"])
-def test_an_invalid_operation(run: Run, kind: Any, what: str) -> None:
+async def test_an_invalid_operation(kind: Any, what: str, billing: Billing) -> None:
     """It is refused before the connection is used: the rows are kept, and a later call can commit them."""
-
-    async def test(billing: Billing) -> None:
-        async with kind(billing.url) as opened:
-            order = await billing.shop.order()
-            wrong = await outgoing(billing, what)
-            _, before, _ = await billing.totals()
-            await write(opened)
-            acknowledged = billing.shop.todo.acknowledging(order)
-            with pytest.raises((InvalidInput, Closed)):
-                await billing.shop.client.transact(acknowledged, wrong, commit_with=opened.given)
-            assert await billing.totals() == (0, before, 1)
-            await billing.shop.bill(order, opened.given)
-            assert await billing.totals() == (1, before + 1, 0)
-
-    run(test)
+    async with kind(billing.url) as opened:
+        order = await billing.shop.order()
+        wrong = await outgoing(billing, what)
+        _, before, _ = await billing.totals()
+        await write(opened)
+        acknowledged = billing.shop.todo.acknowledging(order)
+        with pytest.raises((InvalidInput, Closed)):
+            await billing.shop.client.transact(acknowledged, wrong, commit_with=opened.given)
+        assert await billing.totals() == (0, before, 1)
+        await billing.shop.bill(order, opened.given)
+        assert await billing.totals() == (1, before + 1, 0)
 
 
-def test_another_database(run: Run, kind: Any) -> None:
+async def test_another_database(kind: Any, billing: Billing) -> None:
     """A connection to a database without the tables is refused in one sentence, and nothing takes effect."""
-
-    async def test(billing: Billing) -> None:
-        with fresh_database() as other:
-            await asked(other, "CREATE TABLE mine (id serial PRIMARY KEY, text text NOT NULL)")
-            async with kind(other) as opened:
-                order = await billing.shop.order()
-                for has_rows in (False, True):
-                    if has_rows:
-                        await write(opened)
-                    with pytest.raises(InvalidInput, match="not connected to the database of the metadata store"):
-                        await billing.shop.bill(order, opened.given)
-                    await roll_back(opened)
-                    assert await billing.totals() == (0, 0, 1)
-                assert await asked(other, "SELECT count(*) FROM mine") == 0
-        async with kind(billing.url) as opened:
-            await write(opened)
-            await billing.shop.bill(order, opened.given)
-        assert await billing.totals() == (1, 1, 0)
-
-    run(test)
+    with fresh_database() as other:
+        await asked(other, "CREATE TABLE mine (id serial PRIMARY KEY, text text NOT NULL)")
+        async with kind(other) as opened:
+            order = await billing.shop.order()
+            for has_rows in (False, True):
+                if has_rows:
+                    await write(opened)
+                with pytest.raises(InvalidInput, match="not connected to the database of the metadata store"):
+                    await billing.shop.bill(order, opened.given)
+                await roll_back(opened)
+                assert await billing.totals() == (0, 0, 1)
+            assert await asked(other, "SELECT count(*) FROM mine") == 0
+    async with kind(billing.url) as opened:
+        await write(opened)
+        await billing.shop.bill(order, opened.given)
+    assert await billing.totals() == (1, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -185,73 +164,61 @@ def test_another_database(run: Run, kind: Any) -> None:
     ],
     ids=["read-only", "repeatable-read", "serializable", "failed"],
 )
-def test_a_transaction_that_cannot_carry_a_step(
-    run: Run, kind: Any, statements: tuple[str, ...], sentence: str
+async def test_a_transaction_that_cannot_carry_a_step(
+    kind: Any, statements: tuple[str, ...], sentence: str, billing: Billing
 ) -> None:
     """It is refused in one sentence, nothing takes effect, and the connection can be used after a rollback."""
-
-    async def test(billing: Billing) -> None:
-        async with kind(billing.url) as opened:
-            order = await billing.shop.order()
-            if "1 / 0" in statements[-1]:
-                await write(opened, *statements[:-1])
-                with pytest.raises(DRIVER_ERRORS):
-                    await opened.run(statements[-1])
-            else:
-                await write(opened, *statements)
-            with pytest.raises(InvalidInput, match=sentence):
-                await billing.shop.bill(order, opened.given)
-            await roll_back(opened)
-            assert await billing.totals() == (0, 0, 1)
-            await write(opened)
+    async with kind(billing.url) as opened:
+        order = await billing.shop.order()
+        if "1 / 0" in statements[-1]:
+            await write(opened, *statements[:-1])
+            with pytest.raises(DRIVER_ERRORS):
+                await opened.run(statements[-1])
+        else:
+            await write(opened, *statements)
+        with pytest.raises(InvalidInput, match=sentence):
             await billing.shop.bill(order, opened.given)
-            assert await billing.totals() == (1, 1, 0)
+        await roll_back(opened)
+        assert await billing.totals() == (0, 0, 1)
+        await write(opened)
+        await billing.shop.bill(order, opened.given)
+        assert await billing.totals() == (1, 1, 0)
 
-    run(test)
 
-
-def test_an_open_savepoint(run: Run, kind: Any) -> None:
+async def test_an_open_savepoint(kind: Any, billing: Billing) -> None:
     """SQLAlchemy knows that one is open, and it is refused. One of another driver is part of the COMMIT."""
-
-    async def test(billing: Billing) -> None:
-        async with kind(billing.url) as opened:
-            order = await billing.shop.order()
-            if not hasattr(opened.given, "begin_nested"):
-                await write(opened, "SAVEPOINT part", INSERT)
-                await billing.shop.bill(order, opened.given)
-            else:
-                await write(opened)
-                nested = opened.given.begin_nested()
-                nested = await nested if inspect.isawaitable(nested) else nested
-                with pytest.raises(InvalidInput, match="open savepoint"):
-                    await billing.shop.bill(order, opened.given)
-                assert await billing.totals() == (0, 0, 1)
-                undone = nested.rollback()
-                if inspect.isawaitable(undone):
-                    await undone
-                await billing.shop.bill(order, opened.given)
-            assert await billing.totals() == (1, 1, 0)
-
-    run(test)
-
-
-def test_a_refused_step(run: Run, kind: Any) -> None:
-    """An acknowledgment that another transaction has pending takes the rows with it, until that one is aborted."""
-
-    async def test(billing: Billing) -> None:
-        async with kind(billing.url) as opened:
-            order = await billing.shop.order()
-            other = billing.shop.client.transaction()
-            await other.begin()
-            await billing.shop.todo.ack(order, txn=other)
+    async with kind(billing.url) as opened:
+        order = await billing.shop.order()
+        if not hasattr(opened.given, "begin_nested"):
+            await write(opened, "SAVEPOINT part", INSERT)
+            await billing.shop.bill(order, opened.given)
+        else:
             await write(opened)
-            with pytest.raises(TransactionConflict):
+            nested = opened.given.begin_nested()
+            nested = await nested if inspect.isawaitable(nested) else nested
+            with pytest.raises(InvalidInput, match="open savepoint"):
                 await billing.shop.bill(order, opened.given)
             assert await billing.totals() == (0, 0, 1)
-            await other.abort()
-            await billing.bill_again(opened)
+            undone = nested.rollback()
+            if inspect.isawaitable(undone):
+                await undone
+            await billing.shop.bill(order, opened.given)
+        assert await billing.totals() == (1, 1, 0)
 
-    run(test)
+
+async def test_a_refused_step(kind: Any, billing: Billing) -> None:
+    """An acknowledgment that another transaction has pending takes the rows with it, until that one is aborted."""
+    async with kind(billing.url) as opened:
+        order = await billing.shop.order()
+        other = billing.shop.client.transaction()
+        await other.begin()
+        await billing.shop.todo.ack(order, txn=other)
+        await write(opened)
+        with pytest.raises(TransactionConflict):
+            await billing.shop.bill(order, opened.given)
+        assert await billing.totals() == (0, 0, 1)
+        await other.abort()
+        await billing.bill_again(opened)
 
 
 async def split_elsewhere(billing: Billing) -> None:
@@ -261,34 +228,27 @@ async def split_elsewhere(billing: Billing) -> None:
         await other.split(f"invoices-{billing.shop.name}", 0)
 
 
-def test_a_sealed_segment(run: Run, kind: Any) -> None:
+async def test_a_sealed_segment(kind: Any, billing: Billing) -> None:
     """A split that the producer has not seen yet takes the rows with it; the next attempt sends to a child."""
-
-    async def test(billing: Billing) -> None:
-        async with kind(billing.url) as opened:
-            order = await billing.shop.order()
-            await billing.shop.client.transact(billing.shop.invoices.outgoing(b"before"))
-            await split_elsewhere(billing)
-            await write(opened)
-            with pytest.raises(TransactionConflict):
-                await billing.shop.bill(order, opened.given)
-            assert await billing.totals() == (0, 1, 1)
-            await billing.bill_again(opened, order)
-
-    run(test)
+    async with kind(billing.url) as opened:
+        order = await billing.shop.order()
+        await billing.shop.client.transact(billing.shop.invoices.outgoing(b"before"))
+        await split_elsewhere(billing)
+        await write(opened)
+        with pytest.raises(TransactionConflict):
+            await billing.shop.bill(order, opened.given)
+        assert await billing.totals() == (0, 1, 1)
+        await billing.bill_again(opened, order)
 
 
-def test_a_full_ledger(run: Run, kind: Any) -> None:
+@pytest.mark.parametrize("options", [{"ledger": {"options": {"ledger_entries_max": 2}}}])
+async def test_a_full_ledger(kind: Any, billing: Billing) -> None:
     """A step that its ledger has no place for takes the rows with it; the next attempt finds a new ledger."""
-
-    async def test(billing: Billing) -> None:
-        async with kind(billing.url) as opened:
-            order = await billing.shop.order()
-            await billing.shop.client.transact(billing.shop.invoices.outgoing(b"before"))
-            await write(opened)
-            with pytest.raises(TransactionConflict):
-                await billing.shop.bill(order, opened.given)
-            assert await billing.totals() == (0, 1, 1)
-            await billing.bill_again(opened, order)
-
-    run(test, ledger={"options": {"ledger_entries_max": 2}})
+    async with kind(billing.url) as opened:
+        order = await billing.shop.order()
+        await billing.shop.client.transact(billing.shop.invoices.outgoing(b"before"))
+        await write(opened)
+        with pytest.raises(TransactionConflict):
+            await billing.shop.bill(order, opened.given)
+        assert await billing.totals() == (0, 1, 1)
+        await billing.bill_again(opened, order)
