@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
@@ -14,7 +15,6 @@ from txnframework.broker.cursors import StoredCursor
 from txnframework.broker.segment_cache import SegmentCache
 from txnframework.broker.segment_opener import SegmentOpener
 from txnframework.broker.topics.layouts import StoredLayouts
-from txnframework.broker.topics.migration_outcomes import OutcomeRecorder
 from txnframework.errors import (
     BacklogQuotaExceeded,
     LedgerNotFound,
@@ -31,7 +31,6 @@ from txnframework.model.ids import LOG_FAMILY, Branch
 from txnframework.model.layout_changes import deleted, with_subscription
 from txnframework.model.names import TopicName
 from txnframework.model.positions import EARLIEST
-from txnframework_legacy.pending_acks.store import LogPendingAcks
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -39,6 +38,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.log_family
 
 OTHERS = "persistent://public/default/others"
+SEAL = "txnframework_legacy.pending_acks.store:LogPendingAcks.seal"
+SETTLE = "txnframework.broker.topics.migration_outcomes:OutcomeRecorder.settle"
 
 
 def names(*texts: str) -> tuple[TopicName, ...]:
@@ -46,12 +47,12 @@ def names(*texts: str) -> tuple[TopicName, ...]:
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "is_after"),
-    [(LogPendingAcks, "seal", False), (LogPendingAcks, "seal", True), (OutcomeRecorder, "settle", False)],
+    ("method", "is_after"),
+    [(SEAL, False), (SEAL, True), (SETTLE, False)],
     ids=["before the seal", "after the seal", "after the look"],
 )
 async def test_a_transaction_is_committed_meanwhile(
-    stores: Stores, owner: type, name: str, is_after: bool, monkeypatch: pytest.MonkeyPatch
+    stores: Stores, method: str, is_after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of it is lost, and nothing acknowledged is delivered again."""
     async with stores.open(**BOTH) as client, stores.open(**BOTH) as elsewhere:
@@ -64,7 +65,7 @@ async def test_a_transaction_is_committed_meanwhile(
         await txn.begin()
         await consumer.ack(first, txn=txn)
         await sender.send(b"3", txn=txn)
-        step, done = getattr(owner, name), False
+        step, done = resolve_name(method), False
 
         async def beside(*arguments: Any) -> Any:
             nonlocal done
@@ -75,7 +76,7 @@ async def test_a_transaction_is_committed_meanwhile(
             await txn.commit()
             return result if is_after else await step(*arguments)
 
-        monkeypatch.setattr(owner, name, beside)
+        monkeypatch.setattr(method.replace(":", "."), beside)
         await migrate(client)
         assert done
         assert await values(client, NEW) == [b"1", b"2", b"3"]
