@@ -40,7 +40,7 @@ class TakesLostRepliesForRollbacks(MetadataCoordinator):
 
 
 class KnowsTheUnknown(MetadataCoordinator):
-    """Says that a transaction is aborted when nothing tells its outcome."""
+    """Reports a transaction with an unknown outcome as aborted."""
 
     async def end_with(self, request: End, transaction: IDatabaseTransaction) -> Transaction:
         try:
@@ -60,7 +60,7 @@ class HidesTheDriver(MetadataCoordinator):
 
 
 class CommitsRowsForAnybody(MetadataCoordinator):
-    """Asks nobody for a principal before it commits with rows."""
+    """Does not check the principal before it commits with rows."""
 
     async def end_with(self, request: End, transaction: IDatabaseTransaction) -> Transaction:
         return await super().end_with(msgspec.structs.replace(request, operator=True), transaction)

@@ -217,7 +217,7 @@ class ArmsLate(MemoryMetadataStore):
 
 
 class SleepsThroughALostConnection(MemoryMetadataStore):
-    """Wakes nobody when it is connected again."""
+    """Wakes no watch after a reconnection."""
 
     def restore(self) -> None:
         self.link.restore()
@@ -368,7 +368,7 @@ class ReadsWithoutBytes(StoredLedger):
 
 
 class CountsByTheLedgersTime(StoredLedger):
-    """Tells of a count when the ledger of its last entry was appended to last."""
+    """Reports a count by the last append to the ledger of its last entry."""
 
     def count(self, entries: EntryRange, messages_max: int) -> Any:
         counted = super().count(entries, messages_max)
@@ -390,7 +390,7 @@ class TellsOfTrimmedLedgers(StoredLedger):
 
 
 class CountsMessagesAsEntries(StoredLedger):
-    """Tells how many entries a ledger has where messages are asked for."""
+    """Reports the number of entries where the number of messages is requested."""
 
     def ledgers(self, after: int, items_max: int) -> Any:
         return tuple(replace(one, messages=one.entries) for one in super().ledgers(after, items_max))
@@ -564,7 +564,7 @@ def test_broken_ledger_store(part: type[Any], name: str, arguments: dict[str, An
     ],
 )
 def test_believed_hints(suite: type[Suite], good: type[Any], broken: type[Any], tmp_path: Path) -> None:
-    """A store whose watches bring along what they were told, and not what was read, fails; a whole one passes."""
+    """A store whose watches return announced instead of stored values fails the suite; a correct store passes."""
     name = "test_a_hint_is_no_more_than_a_hint"
     for harness in (good, broken):
         (tmp_path / harness.__name__).mkdir()

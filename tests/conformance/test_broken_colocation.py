@@ -77,7 +77,7 @@ def test_broken_colocation(broken: Any, name: str, tmp_path: Path, monkeypatch: 
 
 
 class UntestedHarness(Harness[ILedgerStore]):
-    """Ledgers beside records, of which the suite is told nothing."""
+    """A harness of ledgers beside records that it does not declare to the suite."""
 
     def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
         super().__init__(directory, environment)

@@ -57,7 +57,7 @@ from txnframework_metadata.records.operations import forget, scan_operations
 
 
 class OfNoFamily(MetadataCoordinator):
-    """Is of a family that nobody knows."""
+    """Names a family that is not registered."""
 
     family = "other"
 
@@ -252,7 +252,7 @@ class EndsWhatNeverBegan(MetadataCoordinator):
 
 
 class LetsAnybodyEnd(MetadataCoordinator):
-    """Ends whoever asks."""
+    """Lets any principal end a transaction."""
 
     async def end(self, request: End) -> Transaction:
         return await super().end(msgspec.structs.replace(request, operator=True))
@@ -393,7 +393,7 @@ class IgnoresAges(MetadataCoordinator):
 
 
 class CallsOpenOnesOutstanding(MetadataCoordinator):
-    """Tells of every transaction with operations."""
+    """Lists every transaction with operations."""
 
     async def outstanding(self, after: TxnID | None, limit: Limit) -> tuple[Outstanding, ...]:
         found = list(await super().outstanding(after, limit))
@@ -405,7 +405,7 @@ class CallsOpenOnesOutstanding(MetadataCoordinator):
 
 
 class CountsWhatEnded(MetadataCoordinator):
-    """Tells of what ended, settled or not."""
+    """Lists ended transactions, settled or not."""
 
     async def outstanding(self, after: TxnID | None, limit: Limit) -> tuple[Outstanding, ...]:
         headers = sorted(await every_header(self), key=lambda one: one.txn_id)
@@ -645,7 +645,7 @@ class FollowsAnybody(MetadataCoordinator):
 
 
 class BeginsForEverybody(MetadataCoordinator):
-    """Begins a transaction for whoever asks, and names the last one."""
+    """Begins a transaction for any principal, and records the last one as its owner."""
 
     async def begin_batch(self, batch: BatchID, timeout_ms: int) -> Transaction:
         await super().begin_batch(batch, timeout_ms)

@@ -109,7 +109,7 @@ class AttachesTwice(ExclusiveDispatcher):
 
 
 class RefusesUnknownReleases(ExclusiveDispatcher):
-    """Fails when something is released that nobody holds."""
+    """Fails when a message is released that no consumer holds."""
 
     def released(self, positions: frozenset[Position]) -> None:
         for position in positions:
@@ -252,7 +252,7 @@ class KnowsNoPriorities(SharedDispatcher):
 
 
 class WaitsForWhatWasLeft(SharedDispatcher):
-    """Keeps an order that nobody asked for."""
+    """Keeps an order that was not requested."""
 
     def assign(self, waiting: Waiting) -> Answer:
         return () if self._left_behind else super().assign(waiting)
@@ -291,7 +291,7 @@ class PassesOver(KeySharedDispatcher):
 
 
 class NeverFreesKeys(KeySharedDispatcher):
-    """Ties a key to its first consumer for ever."""
+    """Never releases a key from its first consumer."""
 
     def released(self, positions: frozenset[Position]) -> None:
         super(KeySharedDispatcher, self).released(positions)
@@ -312,7 +312,7 @@ class TakesEmptyForNone(KeySharedDispatcher):
 
 
 class GoesRoundWithKeys(KeySharedDispatcher):
-    """Gives a free key to whoever is next."""
+    """Gives a free key to the next consumer in turn."""
 
     def _receiver(self, key: bytes | None) -> Any:
         return super()._receiver(key if key is None or key in self._assigned else None)

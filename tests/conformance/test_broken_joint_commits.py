@@ -33,7 +33,7 @@ YEAR_MS = 365 * 24 * 3_600_000
 
 
 class RepeatsIds(MetadataCoordinator):
-    """Reserves one id for ever."""
+    """Always reserves the same id."""
 
     async def reserve_id(self) -> TxnID:
         self._only = getattr(self, "_only", None) or await super().reserve_id()

@@ -413,7 +413,7 @@ class ForgetsOnDoubt(MetadataPendingAcks):
 
 
 class DropsProcessed(MetadataPendingAcks):
-    """Tells the cursor nothing of batches."""
+    """Does not report acknowledged messages of a batch to the cursor."""
 
     async def add(self, request: AckRequest) -> None:
         await super().add(replace(request, processed=None))

@@ -93,7 +93,7 @@ class RemembersPagesOfIndexes(MemoryMetadataStore):
 
 
 class BelievesUntilItIsTold(MemoryMetadataStore):
-    """Keeps records until it is told of a change, and is told nothing while it is cut off."""
+    """Caches records until it is notified of a change, and misses notifications while disconnected."""
 
     async def get(self, key: Key) -> Record | None:
         kept: dict[Key, Record | None] = self.__dict__.setdefault("kept", {})
@@ -132,7 +132,7 @@ class EndsAt500(MemoryManagedLedger):
 
 
 class Ends100Ledgers(MemoryManagedLedger):
-    """Tells of no more ledgers than 100 at once, and then of the open one."""
+    """Reports at most 100 ledgers, followed by the open one."""
 
     async def ledgers(self, after: int, items_max: int) -> Any:
         found = await super().ledgers(after, items_max)
@@ -199,7 +199,7 @@ class TellsALargerWindow(MemoryManagedLedger):
 
 
 class CountsEntries(MemoryManagedLedger):
-    """Tells of the entries that are remembered where sequences are asked for."""
+    """Reports remembered entries where sequences are requested."""
 
     async def remembered(self, producer: str, sequence: int) -> Any:
         found = await super().remembered(producer, sequence)

@@ -175,7 +175,7 @@ class CommitsInRollback(Broken):
 
 
 class JoinsAnything(Broken):
-    """A transaction of a connection that nobody looked at."""
+    """A transaction of a connection that was not checked."""
 
 
 TRANSACTIONS: tuple[tuple[type[Broken], str], ...] = (

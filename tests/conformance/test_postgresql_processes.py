@@ -1,8 +1,7 @@
-"""
-The stores keep the rules of their roles when each client is a process of its own, all on one database.
+"""The stores keep the rules of their roles when each client is a separate process on one database.
 
-So do the races, kills and lost replies of a buffer over them, which are told by steps; a rule that is told by turns of
-one event loop would say nothing here.
+So do the races, kills and lost replies of a buffer over them, which are scheduled by steps. Rules that are scheduled by
+turns of one event loop are left out.
 """
 
 from __future__ import annotations

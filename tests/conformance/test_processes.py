@@ -42,7 +42,7 @@ async def test_each_client_is_a_process(tmp_path: Path) -> None:
 
 
 async def test_settling_ends_when_nothing_more_is_asked_for(tmp_path: Path) -> None:
-    """Each answer may lead to the next question; what asks for ever does not hold up the test."""
+    """Each answer may cause the next question; a process that never stops asking does not block the test."""
     async with (data := MetadataProcesses(tmp_path)).open() as store:
         answers = 0
 
@@ -76,7 +76,7 @@ async def test_same_promises(tmp_path: Path) -> None:
 
 
 async def test_errors_keep_their_attributes(tmp_path: Path) -> None:
-    """An error arrives as what it was raised as; one that nobody expects says where it comes from."""
+    """An error keeps its type and attributes; an unexpected one says where it comes from."""
     async with MetadataProcesses(tmp_path).open() as store:
         version = await store.put(Put(KEY, b"", Expect.ABSENT))
         with pytest.raises(VersionMismatch) as mismatch:
@@ -105,7 +105,7 @@ async def test_time_comes_from_the_test(tmp_path: Path) -> None:
 
 
 async def test_killed(tmp_path: Path) -> None:
-    """Whoever waits for a process that is killed is told, and so is whoever asks it later; the others live on."""
+    """Pending and later calls to a killed process raise an error; other processes continue."""
     data = MetadataProcesses(tmp_path)
     async with data.open() as one, data.open() as two:
         waiting = asyncio.create_task((await one.watch(KEY)).changed())

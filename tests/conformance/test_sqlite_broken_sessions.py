@@ -1,4 +1,4 @@
-"""The suite notices sessions that nobody keeps alive, and holders that do not look at the clock."""
+"""The suite detects sessions that are not kept alive, and holders that ignore the clock."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Invariants:
                     assert segment.children, f"segment {segment.id} of {topic} is sealed and has no children"
 
     def check_outcomes(self, machine: Machine) -> None:
-        """Whoever asks is told what was decided."""
+        """Every query returns the decided outcome."""
         for txn_id, state in self._outcomes(machine).items():
             if state is not State.OPEN:
                 self.story.promise(txn_id, state)
@@ -78,7 +78,7 @@ class Invariants:
     # -- later ----------------------------------------------------------------------------------------
 
     def check_settled(self, machines: Iterable[Machine], drains: Machine) -> None:
-        """Every effect is there that has to be, and no other; nobody is stuck; no change of a layout is left over."""
+        """Every required effect exists, and no other; no client is blocked; no change of a layout is unfinished."""
         for machine in machines:
             self.check_outcomes(machine)
             self._check_topics(machine)

@@ -70,7 +70,7 @@ class Scenario(ABC):
         """Go on after the victim's death, in another process."""
 
     def taken_for_gone(self) -> None:  # noqa: B027
-        """Do what a database does to the victim when it stands still for long."""
+        """End the victim's transaction, as a database does when a client is suspended for long."""
 
     def check(self) -> None:  # noqa: B027
         """Look at the space when everything has settled."""
@@ -106,7 +106,7 @@ class Scenario(ABC):
 
 
 async def patiently(client: Client, attempt: Callable[[], Awaitable[T]]) -> T:
-    """Try until it is not in somebody's way any more: a lease that has to end, a transaction, a topic that comes."""
+    """Retry while something is in the way: a lease that must expire, a transaction, or a topic not yet created."""
     environment = client.host.environment
     deadline_ms = environment.now_ms() + PATIENCE_MS
     while True:

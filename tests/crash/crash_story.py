@@ -45,13 +45,12 @@ class Effect:
 
 
 class Story:
-    """
-    What the simulated users did, and what the stores decided.
+    """What the simulated users did, and what the stores decided.
 
     Decisions are noted where they are made, in the space itself, so that they are known after the headers are gone.
-    ``former``: the names under which topics that migrate are known here, by their new names.
-    ``trimmed`` says what may be gone for who comes late, ``violations`` gathers what nobody waits for; ``writes``
-    counts changes of records, ``told`` confirmations.
+    ``former``: the names under which topics that migrate are known here, by their new names. ``trimmed`` says what may
+    be gone for late readers, ``violations`` collects those that no caller waits for; ``writes`` counts changes of
+    records, ``told`` confirmations.
     """
 
     def __init__(self, space: MemorySpace) -> None:
@@ -123,14 +122,14 @@ class Story:
         self.promise(txn.id, State.ABORTED)
 
     def promise(self, txn_id: TxnID, state: State) -> None:
-        """Somebody was told that this is the outcome."""
+        """A caller received this outcome."""
         self.told += 1
         before = self.promised.setdefault(txn_id, state)
         if before is not state:
             self.violations.append(f"{txn_id} was told to be {before.value} and then {state.value}")
 
     def saw(self, who: str, message: Message) -> None:
-        """Somebody was shown a message."""
+        """A consumer received a message."""
         self.seen[who, self.former.get(message.topic, message.topic)].append(message)
         if message.txn_id is not None:
             state = self.decided.get(message.txn_id, (State.OPEN, frozenset()))[0]
@@ -164,7 +163,7 @@ class Story:
         return Due.MAY if Due.MAY in (due, skipped) and due is not Due.MUST else due
 
     def check_promises(self) -> None:
-        """What anybody was told is what was decided."""
+        """Every outcome that a caller received is the decided one."""
         for txn_id, state in self.promised.items():
             decided = self.decided.get(txn_id, (State.OPEN, frozenset()))[0]
             assert decided is state, f"{txn_id} was told to be {state.value} and is {decided.value}"

@@ -60,7 +60,7 @@ class Walked:
 
     @property
     def changing(self) -> list[int]:
-        """The steps before the first one and after each that changed the stores or what callers were told."""
+        """The steps before the first one and after each that changed the stores or returned a result to a caller."""
         return [step for step, left in enumerate(self.lefts) if step == 0 or left != self.lefts[step - 1]]
 
 
@@ -89,11 +89,10 @@ def run(scenario_class: type[Scenario], point: Point, family: str = "metadata") 
 
 
 def kills(walked: Walked, seed: int = 0, changes_only: bool = False) -> Iterator[Point]:
-    """
-    Yield a kill before the first step, after each, and after the operation was confirmed.
+    """Yield a kill before the first step, after each, and after the operation was confirmed.
 
-    ``changes_only``: only after the steps that changed the stores or what callers were told. Until the next such step
-    a kill leaves the same behind, and only others' memory may differ.
+    ``changes_only``: only after the steps that changed the stores or returned a result to a caller. Until the next such
+    step a kill leaves the same behind, and only others' memory may differ.
     """
     for step in walked.changing if changes_only else range(len(walked.lefts)):
         yield Point(step=step, seed=seed)
@@ -101,7 +100,7 @@ def kills(walked: Walked, seed: int = 0, changes_only: bool = False) -> Iterator
 
 def pauses(walked: Walked, seed: int = 0) -> Iterator[Point]:
     """
-    Yield a long pause at every second of the steps that changed the stores or what callers were told.
+    Yield a long pause at every second of the steps that changed the stores or returned a result to a caller.
 
     Where neither changed, a process that goes on finds the same as one that was paused a step earlier.
     """
@@ -224,7 +223,7 @@ class _Walk:
         self.world.loop.advance(SETTLED_AFTER_MS)
 
     def _left_behind(self) -> object:
-        """Return what tells apart what a kill leaves now: the space, and what callers were told."""
+        """Return the state that a kill leaves now: the space, and the results that callers received."""
         rows = self.world.space.rows
         found = [rows.find(name) for name in rows.list_names("", "", SEGMENTS_MAX)]
         ledgers = tuple((one.tail(), one.ledgers(-1, 1)) for one in found)

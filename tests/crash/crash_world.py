@@ -33,7 +33,7 @@ TRANSACTIONS = {
 EVERYTHING_MAX = 10_000
 NOTHING: dict[str, Any] = {}
 SETTLED_AFTER_MS = 45_000
-"""By then every deadline has passed, every sweep has come round, and everything that ended has taken effect."""
+"""Time after which every deadline has passed, every sweep has run, and every ended transaction has taken effect."""
 COLLECTED_AFTER_MS = RETENTION_MS + 30_000
 
 
@@ -63,7 +63,7 @@ class World(SimulatedWorld):
         return machine
 
     def records(self, *prefixes: str) -> list[Record]:
-        """Return the records whose keys begin so, as they stand in the space."""
+        """Return the current records of the space whose keys have this prefix."""
         found: list[Record] = []
         for prefix in prefixes:
             end = prefix[:-1] + chr(ord(prefix[-1]) + 1)

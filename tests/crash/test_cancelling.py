@@ -1,4 +1,4 @@
-"""Every public coroutine of the client, given up at every step: what was begun is finished or undone by somebody."""
+"""Every public coroutine of the client is cancelled at every step: its work is then finished or undone."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def public_coroutines() -> set[str]:
 
 
 def test_every_public_coroutine_has_a_story() -> None:
-    """Whoever adds one says what becomes of it when it is cancelled."""
+    """A new public coroutine needs a story of its cancellation."""
     assert described(STORIES) == public_coroutines()
 
 
@@ -96,7 +96,7 @@ def test_steps_that_callers_take_themselves_are_found(
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("story", [of_messages.Commit(), of_messages.Abort(), of_messages.CommitById()])
 def test_closing_in_mid_commit(story: Story, family: str, explored: Explored) -> None:
-    """A client that is closed has decided, and told, what was begun: nobody has to sweep behind it."""
+    """Closing a client completes and reports its commit, so that no sweep is needed."""
     points = list(walk(story, family, Way.CLOSED, SKIPPING[Way.CLOSED], sweeps=False))
     explored.add(type(story), f"{len(points)} times closed in {family} without sweeps", len(points))
 

@@ -87,7 +87,7 @@ def test_a_fault_and_then_a_kill(scenario: type[Scenario], explored: Explored) -
 
 @pytest.mark.parametrize("scenario", [walk for walk in WALKS if walk.values[0] in RACES])
 def test_races_in_many_orders(scenario: type[Scenario], explored: Explored) -> None:
-    """Who races whom to the end of a transaction is told the same outcome, and finds it everywhere."""
+    """Processes that race to end a transaction receive the same outcome, and find it everywhere."""
     for seed in ORDERS_OF_EVENTS:
         run(scenario, Point(seed=seed))
     explored.add(scenario, f"{len(ORDERS_OF_EVENTS)} orders of events", len(ORDERS_OF_EVENTS))

@@ -1,7 +1,6 @@
-"""
-The log-driven family, killed at every step and failing at every call: publishing, acknowledging, ending in two phases.
+"""The log-driven family, killed at every step and failing at every call: publishing, acknowledging, two-phase ends.
 
-Whoever is left expires what nobody ends and finishes what was decided: each kill is also a take-over of the victim's
+The other processes expire open transactions and finish decided ones: after each kill they take over the victim's
 coordinators.
 """
 

@@ -114,7 +114,7 @@ def test_seal_before_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_append_before_the_intent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An entry that stands before its intent is shown before it is decided."""
+    """An entry that is stored before its intent can be read before it is decided."""
 
     append = SegmentAppender.append
 
@@ -151,7 +151,7 @@ def test_sends_without_a_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_end_that_overwrites(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An end that does not name the version that it read flips an outcome that somebody else decided."""
+    """An end without a version check overwrites an outcome that another process decided."""
 
     def overwriting(key: Any, value: Any, _: Any, indexes: Any) -> Put:
         return Put(key, value, Expect.ANY, indexes)
@@ -172,7 +172,7 @@ def test_an_outcome_that_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_dead_letter_and_its_acknowledgment_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A letter whose message is not acknowledged with it stands there twice after a crash in between."""
+    """A dead letter that is stored without its acknowledgment is duplicated by a crash in between."""
     ack = Consumer.ack
 
     async def apart(self: Any, *messages: Any, txn: Any = None) -> None:

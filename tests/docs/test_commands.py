@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 SKIPPED = {".tox", ".git", "tests", "build", "dist", "node_modules"}
 SUFFIXES = {".md", ".py", ".toml", ".rst", ".ini"}
 
-# As somebody would type it: behind a prompt, in the quotes of a message, in Markdown's or reStructuredText's code.
+# As a user would type it: behind a prompt, in the quotes of a message, in Markdown's or reStructuredText's code.
 _NAMED = re.compile(
     r"(?:^\s*(?:\$ |- run: |ExecStart=\S*/)|``|(?<!`)`|')txnframework(?P<rest>(?: +[^\s`'|;&<>]+)+)", re.MULTILINE
 )

@@ -26,7 +26,7 @@ SWEEPING_ELSEWHERE: dict[str, object] = {"sweep": False}
 
 
 async def leave_open(client: Client, text: bytes) -> str:
-    """Send a message in a transaction that nobody ends; return its id."""
+    """Send a message in a transaction that is not ended; return its id."""
     txn = client.transaction(outlives_client=True, timeout_ms=3_600_000)
     await txn.begin()
     await (await client.producer("orders")).send(text, txn=txn)

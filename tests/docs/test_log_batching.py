@@ -1,4 +1,4 @@
-"""The page about shared entries is true: its steps, up and down, are taken as they stand there."""
+"""The page about shared entries is true: its steps, for enabling and disabling, work as written."""
 
 from __future__ import annotations
 

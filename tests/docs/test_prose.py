@@ -18,7 +18,11 @@ PAGES = (
     *ROOT.glob(".github/**/*.md"),
 )
 MODULES = (*ROOT.glob("src/**/*.py"), *ROOT.glob("plugins/*/src/**/*.py"), *ROOT.glob("bench/**/*.py"))
+TESTS = {*ROOT.glob("tests/**/*.py"), *ROOT.glob("plugins/*/tests/**/*.py")} - {Path(__file__)}
+"""Modules of which only docstrings and comments are checked: other strings in tests are data."""
+
 PROSE = (tokenize.STRING, tokenize.COMMENT)
+BETWEEN_STATEMENTS = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 
 AVOIDED = {
     r"\b(is|are|was|were) told\b": "is notified, receives, learns",
@@ -50,7 +54,10 @@ AVOIDED = {
 
 
 def prose_of(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield a page's lines outside code, or a module's strings and comments, with their line numbers."""
+    """Yield a page's lines outside code, or a module's strings and comments, with their line numbers.
+
+    Of a module of tests, only docstrings and comments are yielded.
+    """
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
         fenced = False
@@ -60,9 +67,13 @@ def prose_of(path: Path) -> Iterator[tuple[int, str]]:
             elif not fenced:
                 yield number, re.sub(r"`[^`]*`", "", line)
         return
+    starts_statement = True
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type in PROSE:
+        is_data = path in TESTS and token.type == tokenize.STRING and not starts_statement
+        if token.type in PROSE and not is_data:
             yield token.start[0], re.sub(r"``?[^`]*``?", "", token.string)
+        if token.type not in (tokenize.COMMENT, tokenize.NL):
+            starts_statement = token.type in BETWEEN_STATEMENTS
 
 
 def avoided_in(text: str) -> Iterator[tuple[str, str]]:
@@ -73,14 +84,28 @@ def avoided_in(text: str) -> Iterator[tuple[str, str]]:
             yield found.group(), better
 
 
-@pytest.mark.parametrize("path", sorted({*PAGES, *MODULES}), ids=lambda path: str(path.relative_to(ROOT)))
-def test_prose_is_plain(path: Path) -> None:
-    """A phrase that a new reader has to read twice is replaced by the plain one."""
-    found = [
+def complaints(path: Path) -> list[str]:
+    """Return a line for each avoided phrase in a file."""
+    return [
         f"{path.relative_to(ROOT)}:{line}: {phrase!r}: write {better}"
         for line, text in prose_of(path)
         for phrase, better in avoided_in(text)
     ]
+
+
+@pytest.mark.parametrize("path", sorted({*PAGES, *MODULES}), ids=lambda path: str(path.relative_to(ROOT)))
+def test_prose_is_plain(path: Path) -> None:
+    """Pages and modules contain no avoided phrase."""
+    found = complaints(path)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "folder", sorted({path.parent for path in TESTS}), ids=lambda folder: str(folder.relative_to(ROOT))
+)
+def test_prose_of_tests_is_plain(folder: Path) -> None:
+    """Docstrings and comments of tests contain no avoided phrase."""
+    found = [complaint for path in sorted(folder.glob("*.py")) if path in TESTS for complaint in complaints(path)]
     assert not found, "\n".join(found)
 
 

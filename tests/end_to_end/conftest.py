@@ -351,7 +351,7 @@ class ServerStores(Stores):
 
 @pytest.fixture
 def postgresql(registry: PluginRegistry) -> Iterator[ServerStores]:
-    """Stores in a PostgreSQL that nobody else uses."""
+    """Stores in a PostgreSQL that no other test uses."""
     from txnframework_sql.testing.servers.postgresql import PostgresServer
 
     with PostgresServer() as server:

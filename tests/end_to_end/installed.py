@@ -1,4 +1,4 @@
-"""Which of the plugins that are installed a test sees: what is told of an absence must not depend on who installed."""
+"""The installed plugins that a test sees, so that tests of a missing plugin run in every environment."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ async def test_shared_consumers_divide_the_messages(stores: Stores) -> None:
 
 @pytest.mark.metadata_family("its topics have several segments")
 async def test_exclusive_takes_one_consumer(stores: Stores) -> None:
-    """Another one here is refused by name, another one elsewhere is told who dispatches; both may come afterwards."""
+    """A second exclusive consumer is refused; in another process, the error names the process that dispatches."""
     async with stores.open() as client, stores.open() as elsewhere:
         await client.create_topic("orders", segments=2)
         consumer = await client.consumer("orders", "billing", name="the-first")

@@ -1,4 +1,4 @@
-"""A store that was restored from a backup is told from the one that went on."""
+"""A store that was restored from a backup is detected."""
 
 from __future__ import annotations
 

@@ -75,7 +75,10 @@ async def test_what_is_late_for_the_first_time_is_not_lost(sqlite: Stores) -> No
 
 
 async def test_the_default_window(memory: Stores) -> None:
-    """Ten thousand messages may be sent again, whatever entries they stand in; a producer that counts is not asked."""
+    """Ten thousand messages can be sent again, however they are batched.
+
+    Without chosen sequence ids nothing is checked.
+    """
     metrics = Metrics()
     async with memory.open(metrics=metrics) as client:
         await client.create_topic("orders")

@@ -40,9 +40,10 @@ MIXED: dict[str, Any] = {"domains": DOMAINS, "namespaces": SWAPPED}
 
 @pytest.mark.parametrize(("topic", "domain"), EVERYWHERE)
 async def test_whichever_family_serves_it(stores: Stores, topic: str, domain: str) -> None:
-    """
-    Sent, acknowledged, committed and aborted over topics of each family in one host, told apart by their ids; the
-    outcome of one is told to whoever has nothing but its id.
+    """One host serves topics of each family.
+
+    Messages are sent, acknowledged, committed and aborted, and transaction ids show the family. A caller that has only
+    an id gets the outcome of its transaction.
     """
     async with stores.open(**MIXED) as client, stores.open(**MIXED) as elsewhere:
         await client.create_topic(topic)

@@ -102,8 +102,9 @@ async def end(stores: Stores, *, commits: bool) -> TxnID:
 async def test_deletes_go_in_bounded_multis_and_a_crash_between_two_tears_nothing(
     zookeeper: Stores, commits: bool
 ) -> None:
-    """
-    Each record goes with its index entry; what the transaction did is as it ended, and whoever settles next finishes.
+    """Each record is removed with its index entry.
+
+    The outcome is unchanged, and the next settlement finishes the removal.
     """
     txn_id = await end(zookeeper, commits=commits)
     async with zookeeper.open(**SECTIONS) as client:

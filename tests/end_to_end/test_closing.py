@@ -1,4 +1,4 @@
-"""What a client leaves behind when it is closed: nothing, whatever is under way and whoever is cancelled."""
+"""Closing a client leaves nothing behind, whatever is in progress and whichever task is cancelled."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 async def tasks_left() -> list[str]:
-    """Return what runs besides the test, once everything that was told to end has ended."""
+    """Return the tasks besides the test that are still running after stopped tasks have ended."""
     await run_ready()
     others = asyncio.all_tasks() - {asyncio.current_task()}
     return [getattr(task.get_coro(), "__qualname__", "?") for task in others]
 
 
 def test_an_error_is_not_hidden_by_what_closing_could_not_do(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a store goes away, what the program was doing is told first, and that closing failed beside it."""
+    """If a store becomes unavailable, the program's own error is raised first, with the error of closing attached."""
 
     def fail_closing(one: Any) -> None:
         close = one.close
@@ -109,7 +109,7 @@ async def test_closing_goes_on_when_whoever_waits_for_it_is_cancelled(memory: St
 
 
 async def test_closing_goes_on_past_what_fails(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What could not be closed is told; everything else is closed, the stores and their sessions too."""
+    """Errors while closing are reported; everything else is closed, including the stores and their sessions."""
 
     async def fails() -> None:
         raise Unavailable("the disk is gone")
@@ -129,7 +129,7 @@ async def test_closing_goes_on_past_what_fails(memory: Stores, monkeypatch: pyte
 
 
 async def test_a_begin_that_waits_for_its_share_is_told_of_the_close(memory: Stores) -> None:
-    """Not left to wait for ever for a look at the leases that is not going to come."""
+    """A begin that waits for a share of the coordinators raises an error when the client closes."""
     reached = asyncio.Event()
 
     async def never(*_: Any) -> Any:

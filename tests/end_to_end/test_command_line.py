@@ -106,7 +106,7 @@ def test_a_transaction_is_sent_whole_or_not_at_all(cli: Any) -> None:
 
 
 def test_segments_split_and_merge(cli: Any) -> None:
-    """Layout changes are told, and described with parents and children."""
+    """Splits and merges are printed, and described with parents and children."""
     cli("topic", "create", "orders")
     assert cli("topic", "split", "orders", "0").out == "Split segment 0 into 1 and 2.\n"
     assert cli("topic", "merge", "orders", "1", "2").out == "Merged segments 1 and 2 into 3.\n"
@@ -121,7 +121,10 @@ def test_segments_split_and_merge(cli: Any) -> None:
 
 
 def test_topics_of_both_domains(cli: Any) -> None:
-    """Each is listed with its domain, and described with what serves it: a persistent one has one segment for ever."""
+    """Each topic is listed with its domain and described with its plugins.
+
+    A persistent topic always has one segment.
+    """
     name = "persistent://public/default/audit"
     for topic in ("orders", name):
         assert cli("topic", "create", topic).status == 0
@@ -155,7 +158,10 @@ def test_topics_of_both_domains(cli: Any) -> None:
     ],
 )
 def test_a_configuration_that_is_wrong(cli: Any, tmp_path: Path, written: str, said: str) -> None:
-    """What, where and what is allowed, in one sentence, status 2; also of what 'init' wrote and somebody changed."""
+    """The error names the key, the problem and the allowed values in one sentence, status 2.
+
+    Also in an edited ``init`` file.
+    """
     (tmp_path / "mine.toml").write_text(written)
     refused = cli("check", "mine.toml")
     assert (refused.status, refused.err.count("\n")) == (2, 1)

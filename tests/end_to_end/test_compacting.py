@@ -238,8 +238,9 @@ async def test_a_reader_of_what_was_compacted_anew_is_told(stores: Stores) -> No
 
 
 async def test_what_was_compacted_once_never_becomes_less(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that may read less than the one that compacted last, as somebody's intent came late, waits for that to
-    be over: else a reader would find the rest twice, compacted and in the topic. Readers find what was there meanwhile.
+    """A process that can read less than the last compactor waits until it can read as much.
+
+    Otherwise readers would receive the rest twice. Meanwhile, readers find the earlier snapshot.
     """
     # With room for fewer entries than there are, what came does not tell who wrote it.
     narrow: dict[str, Any] = {"buffers": {"metadata": {"ahead_entries_max": 1}}}
@@ -350,7 +351,7 @@ async def test_the_later_of_two_compactions_counts(memory: Stores) -> None:
 
 
 async def test_lost_replies(memory: Stores) -> None:
-    """It is repeated; its own switch is not mistaken for somebody else's."""
+    """Compaction repeats the step, and recognises its own earlier switch."""
     async with memory.open(client={"retry_delay_ms": 1}) as client:
         await client.create_topic("prices")
         await send(client, (b"a", b"0"), (b"b", b"0"))

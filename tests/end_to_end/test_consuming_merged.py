@@ -160,7 +160,7 @@ async def test_a_transaction_over_a_merge(stores: Stores, commits: bool) -> None
 @pytest.mark.parametrize("kind", ["exclusive", "failover", "key_shared"])
 @pytest.mark.parametrize("held", [LOW, HIGH], ids=["lower", "upper"])
 async def test_both_parents_come_before_the_child(memory: Stores, kind: str, held: tuple[bytes, ...]) -> None:
-    """As long as an open transaction holds up one of them nothing of the child is delivered, whoever consumes."""
+    """While an open transaction blocks one parent, no consumer of an ordered type receives messages of the child."""
     clock = memory.environment = VirtualEnvironment()
     async with memory.open() as client:
         producer = await prepared(client)
@@ -186,7 +186,7 @@ async def test_both_parents_come_before_the_child(memory: Stores, kind: str, hel
 
 
 async def test_a_shared_subscription_need_not_wait_for_a_parent(memory: Stores) -> None:
-    """It promises no order, so a parent that an open transaction holds up keeps nobody from the child's messages."""
+    """A shared subscription promises no order, so it delivers the child's messages while a parent is blocked."""
     memory.environment = VirtualEnvironment()
     async with memory.open() as client:
         producer = await prepared(client)

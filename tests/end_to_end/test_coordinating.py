@@ -111,7 +111,7 @@ async def test_two_ends_racing_see_one_outcome(stores: Stores) -> None:
 
 
 async def test_only_its_principal_ends_a_transaction(stores: Stores) -> None:
-    """Behaviour 39: somebody else is refused and changes nothing."""
+    """Behaviour 39: another principal is refused and changes nothing."""
     async with stores.open() as client:
         txn = client.transaction(principal="alice")
         await txn.begin()
@@ -123,7 +123,7 @@ async def test_only_its_principal_ends_a_transaction(stores: Stores) -> None:
 
 
 async def test_only_its_principal_adds_to_a_transaction(stores: Stores) -> None:
-    """Behaviour 39: sends and acknowledgments of somebody else are refused, and change nothing for the owner."""
+    """Behaviour 39: sends and acknowledgments of another principal are refused, and change nothing for the owner."""
     async with stores.open() as client, stores.open() as elsewhere:
         await client.create_topic("orders")
         producer, stranger = await client.producer("orders"), await elsewhere.producer("orders")
@@ -159,7 +159,10 @@ async def test_an_operator_ends_whosever_transaction_it_is(stores: Stores) -> No
 
 
 async def test_a_timeout_gives_acked_messages_back(memory: Stores) -> None:
-    """Behaviour 24: at its deadline, under the same ids; long transactions stay; a late commit is told the outcome."""
+    """Behaviour 24: messages return at the deadline with the same ids.
+
+    A late commit raises an error with the outcome.
+    """
     clock = VirtualEnvironment()
     memory.environment = clock
     async with memory.open(transactions={"max_clock_skew_ms": 0}) as client:
@@ -297,7 +300,7 @@ async def test_another_process_takes_part_under_a_branch(stores: Stores) -> None
 
 
 async def test_a_commit_that_is_cancelled_is_decided_all_the_same(memory: Stores) -> None:
-    """Whoever cancels a commit is cancelled; asking tells what became of it, and the same commit again agrees."""
+    """A cancelled commit raises CancelledError; its outcome can be queried, and repeating the commit agrees."""
     async with memory.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")

@@ -164,9 +164,8 @@ async def test_what_somebody_else_finished_is_not_passed_over(stores: Stores, aw
 @pytest.mark.parametrize("aware", [False, True])
 @pytest.mark.parametrize("counts", [False, True])
 async def test_its_own_that_came_to_nothing(stores: Stores, aware: bool, counts: bool) -> None:
-    """
-    What it acknowledged itself, in a transaction that was aborted or under a branch that does not count, was free, and
-    somebody else finished it.
+    """Own acks in an aborted transaction or an ignored branch have no effect, so another process could finish
+    the message.
     """
     async with stores.open() as client, stores.open() as elsewhere:
         await batches(client, 1, 1, 1)
@@ -224,7 +223,7 @@ async def test_what_was_done_before_anybody_saw_it_is_passed_over(stores: Stores
 
 
 async def test_what_was_done_before_it_came_is_passed_over(stores: Stores) -> None:
-    """A hole that was left by others, before this consumer received anything, is in nobody's way."""
+    """A gap that others left before this consumer received anything does not block a cumulative ack."""
     async with stores.open() as client:
         await batches(client, 3, 1, 1)
         before, received = await joined(client, 5)
@@ -268,9 +267,9 @@ async def test_a_lease_that_was_lost(stores: Stores, stand_by: bool) -> None:
 
 @pytest.mark.parametrize("own", [False, True])
 async def test_a_lease_that_was_lost_and_won_again(stores: Stores, own: bool) -> None:
-    """
-    What was received under the first lease, and was finished by others meanwhile, is not passed over: the program,
-    which stands by, was told nothing of it. What the consumer acknowledged itself is.
+    """Messages received under the first lease that others finished meanwhile are not skipped.
+
+    The consumer stands by, so its program is not notified. The consumer's own acks are skipped.
     """
     async with stores.open() as client, stores.open() as elsewhere:
         await batches(client, 3, 1)
@@ -332,7 +331,7 @@ async def test_acknowledged_after_the_lease_and_before_it_is_given_back(memory: 
 
 @pytest.mark.parametrize("sought", [False, True])
 async def test_sought_while_the_lease_was_lost(stores: Stores, sought: bool) -> None:
-    """What was received before somebody sought is void; a seek under the lease before makes no other one void."""
+    """Messages received before a seek are void; a seek under an earlier lease makes no later message void."""
     async with stores.open() as client, stores.open() as elsewhere:
         await batches(client, 3)
         consumer, received = await joined(client, 3, stand_by=True)

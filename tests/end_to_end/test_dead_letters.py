@@ -156,7 +156,7 @@ async def test_topics_without_transactions(stores: Stores, source: str, target: 
 
 @pytest.mark.parametrize("step", ["transact", "after transact", "send", "ack", "after ack"])
 async def test_a_crash_while_a_letter_is_moved(memory: Stores, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """Wherever it hits: another process delivers the message until it moves it, and it stands there once."""
+    """After a crash at any step, another process delivers the message until it is moved, and it is stored once."""
     rule = DeadLetter(redeliveries_max=0)
     # What the crashed process left open in the dead-letter topic is aborted by the next sweep.
     async with memory.open() as doomed, memory.open(transactions={"sweep_interval_ms": 20}) as client:
@@ -230,7 +230,7 @@ async def test_two_processes_that_move_one_letter(memory: Stores, monkeypatch: p
 
 
 async def test_an_unknown_outcome_is_not_moved_twice(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commit took effect and nobody was told: the next attempt finds the message acknowledged."""
+    """The commit took effect but its reply was lost: the next attempt finds the message acknowledged."""
     async with memory.open(client={"retry_delay_ms": 1}) as client:
         await prepared(client, b"bad", b"good")
         rule = DeadLetter(redeliveries_max=0)

@@ -304,7 +304,7 @@ async def test_a_crash_at_any_step_leaves_a_deletion_that_any_process_finishes(
 
 
 async def test_replies_are_lost(memory: Stores) -> None:
-    """Repeating it finishes; its own effect is not mistaken for somebody else's."""
+    """A repeated deletion finishes, and recognises its own earlier effect."""
     clock = memory.environment = VirtualEnvironment()
     async with memory.open() as client:
 
@@ -487,7 +487,7 @@ async def test_a_remover_that_was_paused_leaves_the_next_topic_of_the_name_alone
 
 
 async def test_cursors_of_a_name_that_returns_do_not_start_over(memory: Stores) -> None:
-    """Whoever still holds an acknowledgment of the former topic does nothing to the subscription of the next one."""
+    """An acknowledgment of the former topic has no effect on a subscription of the next topic of the name."""
     memory.domains = {"persistent": METADATA}
 
     async with memory.open() as client:
@@ -503,7 +503,7 @@ async def test_cursors_of_a_name_that_returns_do_not_start_over(memory: Stores) 
 
 
 async def test_a_consumer_that_stands_by_is_not_handed_over_to_the_next_topic_of_the_name(memory: Stores) -> None:
-    """It looks late, finds a topic of that name, and is told all the same that its own was deleted."""
+    """A waiting consumer gets an error about the deletion, although a new topic has the name."""
     async with memory.open() as client, memory.open() as standing_by:
         await client.create_topic("orders")
         first = await client.consumer("orders", "billing", type="failover", start="earliest")

@@ -135,7 +135,7 @@ def test_stores_that_cannot_be_used(cli: Any, tmp_path: Path) -> None:
 
 
 def test_stores_that_do_not_belong_together(cli: Any, tmp_path: Path) -> None:
-    """Two stores that were created apart are told from a pair."""
+    """Two stores that were created separately are reported as no pair."""
     urls = [f"sqlite:///{tmp_path}/{name}.db" for name in ("one", "two")]
     for url in urls:
         configure(url, url)

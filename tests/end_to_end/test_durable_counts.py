@@ -80,7 +80,7 @@ async def test_counts_after_a_restart(stores: Stores, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_message_that_ends_its_process(stores: Stores, killed: None, kind: str) -> None:
-    """The first time nobody knows of it; the next delivery but one knows each death, and it becomes a dead letter."""
+    """The first death is not recorded; later deliveries count each death, until the message becomes a dead letter."""
     async with stores.open() as client:
         await prepared(client, b"bad", b"good")
     deliveries = []

@@ -73,7 +73,7 @@ def about(segment: str, client: Client, **more: str) -> dict[str, str]:
 
 
 async def test_takeovers(memory: Stores, clock: VirtualEnvironment, events: Events) -> None:
-    """A consumer that stands by says after whom it goes on, and nothing while it waits."""
+    """A consumer that takes over logs its predecessor; a waiting consumer logs nothing."""
     async with memory.open(**named("one")) as one, memory.open(**named("two")) as two:
         await one.create_topic("orders")
         for client in (one, two):
@@ -89,7 +89,7 @@ async def test_takeovers(memory: Stores, clock: VirtualEnvironment, events: Even
 
 
 async def test_rebalances(memory: Stores, clock: VirtualEnvironment, events: Events) -> None:
-    """Who shares a subscription says what it takes, and what it gives up to whom."""
+    """A process of a shared subscription logs the segments that it takes, and those that it gives to others."""
     async with memory.open(**named("one")) as one, memory.open(**named("two")) as two:
         await one.create_topic("orders", segments=2)
         await one.consumer("orders", "billing", type="shared", start="earliest")

@@ -1,8 +1,6 @@
-"""
-ZooKeeper ends a host's session in the middle of what it does: it goes on in the next one, and nothing is torn.
+"""ZooKeeper ends a host's session during an operation: the host continues in a new session, and nothing is partial.
 
-In the middle is while the write is under way that the operation stands or falls with: before it is sent, and the next
-time when it has been applied and nobody was told.
+The session ends while the deciding write is in progress: before it is sent, or after it was applied without a reply.
 """
 
 from __future__ import annotations

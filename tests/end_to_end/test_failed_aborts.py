@@ -141,7 +141,7 @@ def test_an_abort_is_retried_after_an_outage(stores: Stores) -> None:
 
 
 async def test_a_cancelled_begin_is_undone_after_an_outage(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The transaction began for nobody, and its abort failed."""
+    """A cancelled begin created a transaction without an owner, and aborting it failed at first."""
     outage = Outage(stores)
     begin = Transaction._begin_in_store
 

@@ -80,7 +80,7 @@ class Run:
             else:
                 await client.merge("in", active[0].id, active[1].id)
         except (LayoutConflict, Unavailable, OutcomeUnknown):
-            return  # whoever meets it finishes it
+            return  # any process that finds it finishes it
 
     async def transform(self, consumer: Consumer, producer: Producer) -> None:
         while sum(self.committed.values()) < MESSAGES:

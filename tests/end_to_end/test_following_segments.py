@@ -20,7 +20,7 @@ KEYS = [b"key %d" % number for number in range(16)]
 
 
 async def segment(client: Client, number: int) -> SegmentName:
-    """Return the name of a segment of ``orders``, as ``layout`` tells it."""
+    """Return the full name of a segment of ``orders``, as in ``layout``."""
     name = (await client.layout("orders")).name_of(number)
     assert isinstance(name, SegmentName)
     return name
@@ -166,7 +166,7 @@ async def test_a_reader(stores: Stores) -> None:
 
 
 async def test_names_as_the_layout_tells_them(stores: Stores) -> None:
-    """Whoever names a topic or a segment may pass on what ``name_of`` returned, several of them too."""
+    """Calls that take a topic or segment name accept names from ``name_of``, also several."""
     async with stores.open() as client:
         await client.create_topic("orders", segments=2)
         layout = await client.layout("orders")

@@ -1,4 +1,4 @@
-"""Transactions that somebody has to look at are found, with why they hang; nothing else is, and nothing is changed."""
+"""Hanging transactions are listed with the reason; the listing shows no others, and changes nothing."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_ended_ones_are_told_until_they_have_taken_effect(stores: Stores) 
 
 
 async def test_pages(stores: Stores) -> None:
-    """Page after page, each is told once: the open ones first, then those that have ended."""
+    """Paging lists each transaction once: open ones first, then ended ones."""
     async with stores.open(transactions={"sweep": False}) as client:
         await client.create_topic("orders")
         opened = {await open_one(client) for _ in range(3)}

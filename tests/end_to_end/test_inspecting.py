@@ -1,4 +1,4 @@
-"""What an operator is told of topics, subscriptions, transactions and leases is how they stand."""
+"""Operators see the actual state of topics, subscriptions, transactions and leases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Migrations that two processes carry out, and that end with their process: whoever meets the topic next goes on."""
+"""Migrations by two processes, and migrations whose process ends: the next process that uses the topic finishes
+them.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +123,7 @@ def stop(*_: object) -> Any:
 
 @pytest.mark.parametrize("way", ["consumer", "subscribe", "reader", "producer", "maintain", "unsubscribe"])
 async def test_the_next_user_finishes_it(stores: Stores, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    """A process ends right after the decision; whoever meets the topic next finishes the migration."""
+    """A process ends right after the decision; the next user of the topic finishes the migration."""
     async with stores.open(**BOTH) as client:
         await client.create_topic(OLD)
         await client.subscribe(OLD, "billing", start="earliest")

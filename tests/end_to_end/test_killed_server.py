@@ -143,7 +143,7 @@ async def send_pairs(client: Client, progress: Progress, is_over: asyncio.Event)
 
 
 def test_a_handler_loop(postgresql: ServerStores) -> None:
-    """Each confirmed message is in both topics, and its result is there once, although nobody handles an error."""
+    """Confirmed messages are in both topics, with one result each, although no handler catches errors."""
     stores = postgresql
 
     async def test() -> None:
@@ -187,7 +187,7 @@ def test_a_handler_loop(postgresql: ServerStores) -> None:
 
 @pytest.mark.parametrize("kind", ["exclusive", "shared", "key_shared"])
 async def test_away_for_longer_than_a_session(postgresql: ServerStores, kind: str) -> None:
-    """A consumer that was told nothing about standing by takes its lease again, and gets again what it had."""
+    """A consumer without the option to stand by takes its lease again, and gets its unacknowledged messages again."""
     stores = postgresql
     stores.options = {"session_ttl_ms": 1_500}
 

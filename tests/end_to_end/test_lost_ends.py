@@ -1,4 +1,4 @@
-"""A ledger store that lost its end swallows nothing: whoever opens it is refused, and a restore repairs it."""
+"""A ledger store that lost its last entries is refused, and a restore repairs it."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ async def test_a_failover_under_an_open_client(postgresql: ServerStores, tmp_pat
 
 
 async def test_acknowledgments_that_no_cursor_has_yet(pair: Pair) -> None:
-    """Also when they are committed and not settled: whoever settles them would move the cursor past new messages."""
+    """Unsettled committed acks are found too: settling them would move the cursor past new messages."""
 
     async def after(client: Client) -> None:
         await send(client, b"one", b"two")
@@ -301,7 +301,7 @@ def test_commands_check_every_segment(cli: Any, pair: Pair) -> None:
 
 
 async def test_a_lost_segment_can_be_inspected_only(pair: Pair) -> None:
-    """What is left of it can be read, and it is still refused to whoever would change it."""
+    """The rest of the segment can be read, but any caller that would change it is refused."""
 
     async def before(client: Client) -> None:
         await created(client)

@@ -63,7 +63,7 @@ async def test_all_but_one_are_done(stores: Stores, transactional: bool, left: i
 
 
 async def test_acknowledged_by_others_than_the_consumer(stores: Stores) -> None:
-    """Also where nobody receives: whoever settles a transaction moves the mark."""
+    """The process that settles a transaction moves the mark, even if no consumer receives."""
     async with stores.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")

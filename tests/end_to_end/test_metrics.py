@@ -1,4 +1,4 @@
-"""What a process measures of its own calls, and what is told of how the stores stand, is what happened."""
+"""Metrics of a process's calls and of the state of the stores are correct."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def value(metrics: Metrics, name: str, **labels: str) -> float:
 
 
 def of_metadata(report: StatusReport) -> FamilyStatus:
-    """Return what is told of the family of these tests; others may be installed."""
+    """Return the metrics of the tested family; others may be installed."""
     return next(one for one in report.families if one.family == "metadata")
 
 
@@ -109,7 +109,7 @@ async def test_the_wait_for_a_commit_is_timed(stores: Stores) -> None:
         txn = writer.transaction(outlives_client=True)
         await txn.begin()
         await orders.send(b"waited for", txn=txn)
-        # Seen before its end: one that is settled before somebody looks leaves nothing to tell the time by.
+        # Observed before its end: a transaction that is settled before an observation cannot be timed.
         assert sum((await looking.undecided("orders")).values()) == 1
         await (await writer.host.coordinator()).end(End(txn.id, Action.COMMIT))
         assert (await consumer.receive()).value == b"waited for"

@@ -104,7 +104,7 @@ async def test_two_topics_want_one_name(stores: Stores) -> None:
         assert await values(client, OTHERS) == [OTHERS.encode()]
         await migrations.finish(old)
         assert await values(client, NEW) == [OLD.encode()]
-        # A plan that was withdrawn, and whose reservation is left after a crash, keeps the name from nobody.
+        # The reservation of a withdrawn plan, left by a crash, does not block the name.
         elsewhere = replace(new, name="elsewhere")
         assert await migrations.plan(others, elsewhere)
         layout, version = await layouts.load(others)
@@ -132,7 +132,9 @@ async def test_a_name_whose_topic_is_being_deleted(stores: Stores) -> None:
 
 
 async def test_a_topic_of_an_earlier_life_is_not_deleted(stores: Stores) -> None:
-    """Who knows the topic from before its migration is told to follow, not that the topic was deleted."""
+    """A client that knows the topic from before its migration follows it, instead of getting an error about a
+    deletion.
+    """
     async with stores.open(**BOTH) as client:
         known: list[tuple[str, int]] = []
         await client.create_topic(OLD)

@@ -165,7 +165,7 @@ async def test_a_null_that_comes_between_the_looks_stays(memory: Stores, monkeyp
 
 
 async def test_killed_between_parent_and_child(memory: Stores) -> None:
-    """At every step: whoever reads finds the key with its null behind it, or neither."""
+    """After a kill at any step, a reader finds the key followed by its null, or neither."""
     async with memory.open() as client, memory.open() as other:
         await client.create_topic("prices")
         await send(client, (b"a", b"1"))

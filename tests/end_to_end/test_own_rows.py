@@ -293,7 +293,7 @@ async def test_connections_that_cannot_be_joined(shop: Shop) -> None:
 
 @pytest.mark.parametrize("ending", ["commit", "rollback"])
 async def test_the_application_ends_its_transaction_in_the_block(ending: str, shop: Shop) -> None:
-    """It is told so, and the messages and acknowledgments do not count."""
+    """The block raises an error, and the messages and acknowledgments have no effect."""
     connection = shop.connect()
     with pytest.raises(InvalidInput, match="has ended the transaction"):
         await shop.block(connection, lambda _: getattr(connection, ending)())
@@ -362,7 +362,7 @@ def test_the_client_closes_within_the_block() -> None:
 
 
 async def test_the_store_cannot_be_reached_after_a_lost_reply(shop: Shop) -> None:
-    """The outcome is unknown, and ``outcome`` tells it later; committing again finds out and never commits twice."""
+    """The outcome is unknown, and ``outcome`` returns it later; committing again finds out and never commits twice."""
     for fate, state in (("applied", State.COMMITTED), ("dropped", State.ABORTED)):
         connection = shop.connect()
         transaction = shop.client.transaction(commit_with=connection)

@@ -314,7 +314,7 @@ async def test_retention(stores: Stores) -> None:
 
 
 async def test_a_sealed_ledger_fails_the_send(stores: Stores) -> None:
-    """There are no children to go to: the sender is told, and nobody waits."""
+    """A sealed ledger without children makes the send fail; no caller is blocked."""
     async with stores.open() as client:
         await client.create_topic(ORDERS)
         producer = await client.producer(ORDERS)
@@ -330,7 +330,9 @@ async def test_a_sealed_ledger_fails_the_send(stores: Stores) -> None:
 
 
 async def test_what_it_is_not_made_for(stores: Stores) -> None:
-    """It has one segment for ever; its names and those of internal topics follow one rule; each refusal says which."""
+    """Refusals of unsupported operations name the rule: one segment only, and the rules of names and internal
+    topics.
+    """
     async with stores.open() as client:
         with pytest.raises(InvalidInput, match="a persistent:// topic has one"):
             await client.create_topic(ORDERS, segments=2)
@@ -382,7 +384,10 @@ async def test_a_transaction_is_refused_before_anything_is_written(stores: Store
 
 
 async def test_what_a_transaction_wrote_is_never_shown(stores: Stores) -> None:
-    """Another process has the plugins: what stands before is read, then the reader is told; nothing is passed over."""
+    """Another process writes with the plugins: a reader gets the messages before, and then an error.
+
+    Nothing is skipped.
+    """
     async with stores.open() as client:
         await client.create_topic(ORDERS)
         producer = await client.producer(ORDERS)
@@ -477,7 +482,7 @@ async def test_a_process_without_plugins_beside_one_with_them(stores: Stores) ->
 
 @pytest.mark.parametrize("lost", ["ledgers", "metadata"])
 async def test_a_lost_reply_while_it_is_made(memory: Stores, lost: str) -> None:
-    """Whoever does not know whether the topic is there makes it again; it is then there, once and whole."""
+    """A client that does not know whether the topic exists creates it again; then it exists once and completely."""
     async with memory.open() as client:
         backend: Any = getattr(client.host, lost)
         backend.cut()
@@ -491,7 +496,7 @@ async def test_a_lost_reply_while_it_is_made(memory: Stores, lost: str) -> None:
 
 
 async def test_a_lost_reply_while_it_is_written(memory: Stores) -> None:
-    """The send is repeated by itself and stored once; a subscription is made whole by whoever comes next."""
+    """The send is repeated automatically and stored once; the next client completes the subscription."""
     async with memory.open() as client, memory.open() as elsewhere:
         await client.create_topic(ORDERS)
         producer = await client.producer(ORDERS)
@@ -641,7 +646,7 @@ class _Paused:
 
 @pytest.mark.parametrize("paused_at", ["open", "delete", "forget_segment", "fence"])
 async def test_a_paused_deletion_does_nothing_to_the_next_topic_of_the_name(memory: Stores, paused_at: str) -> None:
-    """A process that stood still while it removed the former topic finds another one under its name, and leaves it."""
+    """A paused deletion of the former topic resumes, finds another topic under the name, and leaves it unchanged."""
     async with memory.open(**WITH_TRANSACTIONS) as client, memory.open(**WITH_TRANSACTIONS) as elsewhere:
         await client.create_topic(ORDERS)
         await (await client.producer(ORDERS)).send(b"old", key=b"k")

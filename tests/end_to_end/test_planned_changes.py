@@ -1,4 +1,4 @@
-"""Splits and merges that were planned and are not done, because whoever planned them is slow or died."""
+"""Splits and merges that were planned but not completed, because their process is slow or died."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PLANS: dict[str, tuple[int, Callable[[Layout], Layout]]] = {
     [(change, after) for change in PLANS for after in ("plan", "children", "seal")] + [("merge", "first seal")],
 )
 async def test_whoever_meets_a_planned_change_finishes_it(stores: Stores, change: str, crash_after: str) -> None:
-    """A split or merge that stopped half way holds nobody up: producers, consumers and readers carry it out."""
+    """An unfinished split or merge blocks no client: producers, consumers and readers complete it."""
     segments, plan = PLANS[change]
 
     async with stores.open() as client:

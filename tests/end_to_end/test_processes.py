@@ -119,11 +119,9 @@ async def _compare(stores: Stores) -> None:
 
 
 def _stop_between_writes(process: subprocess.Popen[str], database: Path) -> None:
-    """
-    Stop a process where it holds neither the database's lock nor the writers' turn.
+    """Stop a process where it holds neither the database's lock nor the writers' turn.
 
-    What is stopped with one of them keeps everybody from writing for as long as it stands still: that is how locks of
-    files are, and not what is tested here.
+    A process that stops with one of them blocks all writers, as file locks do, which is not tested here.
     """
     while True:
         os.kill(process.pid, signal.SIGSTOP)

@@ -86,7 +86,7 @@ class Broken:
 async def test_closing_while_recovering(
     memory: Stores, monkeypatch: pytest.MonkeyPatch, step: str, user: Callable[[Client], Awaitable[object]]
 ) -> None:
-    """Whoever waits for a store that does not answer is told, and the close does not wait for it either."""
+    """Callers that wait for a store that does not answer get an error, and the close does not wait for the store."""
     await filled(memory, b"1")
 
     async def hang() -> None:
@@ -107,7 +107,7 @@ async def test_closing_while_recovering(
 
 
 async def test_closing_a_producer_while_its_segment_recovers(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It waits for what was sent, which is stored once the store answers; if the client is closed first, it is told."""
+    """The close waits until the messages are stored; if the client is closed first, the send raises an error."""
     await filled(memory)
     for answers in (True, False):
         answered = asyncio.Event()
@@ -152,7 +152,7 @@ async def test_an_error_that_passes_is_tried_again_slowly(
         raise Unavailable("the store is away")
 
     broken = Broken(monkeypatch, step, fail)
-    # Nothing is held that was told, so that all of it is read.
+    # Announced values are dropped, so that all of them are read.
     buffers: dict[str, object] = {"metadata": {"ahead_bytes_max": 1}}
     async with (
         memory.open(transactions={"sweep": False}, buffers=buffers) as client,
@@ -221,7 +221,10 @@ async def test_what_cannot_be_opened_ends_with_its_cause(
 async def test_a_damaged_entry_ends_the_dispatch_with_its_cause(
     memory: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The consumer is told segment and position, what stood before is delivered; repaired, a new one goes on."""
+    """The consumer gets an error with segment and position, after the messages before.
+
+    Once repaired, a new one continues.
+    """
     await filled(memory, b"1", b"2", b"3")
     read = MemoryManagedLedger.read
 
@@ -314,7 +317,9 @@ def test_finished_transactions_cost_nothing(memory: Stores, monkeypatch: pytest.
 
 
 async def test_committed_acknowledgments_that_nobody_settled(stores: Stores) -> None:
-    """The process that committed died before they took effect: whoever opens the subscription applies them."""
+    """The committing process died before its acks took effect: the next process that opens the subscription
+    applies them.
+    """
     alone: dict[str, dict[str, object]] = {"transactions": {"sweep": False}}
     async with stores.open(**alone) as client:
         await client.create_topic("orders")

@@ -1,4 +1,4 @@
-"""Going on after a restore: what is decided stays decided, what is not is aborted, and nobody mixes the pair up."""
+"""After a restore, decided transactions remain, undecided ones are aborted, and mixed pairs are refused."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def put_back(directory: Path, name: str) -> None:
 
 
 def leave_open(directory: Path, registry: Any, text: bytes) -> str:
-    """Send a message in a transaction that nobody ends; return its id."""
+    """Send a message in a transaction that is not ended; return its id."""
 
     async def work() -> str:
         config: dict[str, object] = {name: {"url": f"sqlite:///{directory}/{name}.db"} for name in STORES}
@@ -58,7 +58,7 @@ def leave_open(directory: Path, registry: Any, text: bytes) -> str:
 
 
 def test_an_older_metadata_file(two_stores: Any, sqlite: Stores, tmp_path: Path) -> None:
-    """What was committed before the backup is there, what nobody can decide any more never is, and work goes on."""
+    """Transactions committed before the backup remain, undecidable ones are aborted, and work continues."""
     cli = two_stores
     cli("topic", "create", "orders")
     assert cli("topic", "produce", "orders", "kept", "--transaction").status == 0

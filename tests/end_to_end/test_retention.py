@@ -237,7 +237,7 @@ async def test_rounds_come_by_themselves(memory: Stores) -> None:
 
 
 async def test_who_is_not_elected_writes_nothing(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many intervals pass, and takes its turn as soon as whoever was elected is gone."""
+    """A process that is not elected writes nothing, and takes its turn as soon as the elected one is gone."""
     writes: Counter[str] = Counter()
 
     def counting(name: str) -> None:
@@ -318,7 +318,7 @@ async def test_a_segment_that_cannot_be_trimmed_keeps_no_other_from_it(memory: S
 
 @pytest.mark.metadata_family("it looks at what the family keeps")
 async def test_programs_that_live_for_a_moment(stores: Stores) -> None:
-    """They trim when they are told to, over all topics at once, and the next ones collect the abort records."""
+    """Short-lived programs trim on request, over all topics at once, and the next ones collect the abort records."""
     sections: Any = {
         "retention": AT_ONCE | {"segments_max": 1},
         "transactions": {"abort_retention_ms": 0, "max_clock_skew_ms": 0},
@@ -341,7 +341,7 @@ async def test_programs_that_live_for_a_moment(stores: Stores) -> None:
         for topic in (topics[0], topics[-1]):
             assert [one.entries for one in await ledger_of(client, topic)] == [0]
         page = await client.host.metadata.scan(KeyRange("/txn-", "/txn."), 100)
-        assert {record.key.path.split("/")[1] for record in page.records} == {"txn-trimmed"}  # how far, for ever
+        assert {record.key.path.split("/")[1] for record in page.records} == {"txn-trimmed"}  # permanently
 
 
 async def test_several_trim_at_once(stores: Stores) -> None:

@@ -141,7 +141,7 @@ async def test_what_cannot_be_sought_or_acknowledged(memory: Stores) -> None:
 
 @pytest.mark.parametrize("looks", [1, 2])
 async def test_a_seek_of_the_same_process_is_noticed(memory: Stores, looks: int) -> None:
-    """A consumer is told of a seek through its own client too, behind acknowledgments that only this process wrote."""
+    """A consumer notices a seek through its own client, too, also behind acks that only this process wrote."""
     memory.environment = environment = VirtualEnvironment()
     async with memory.open() as client:
         await client.create_topic("orders")
@@ -164,7 +164,7 @@ async def test_a_seek_of_the_same_process_is_noticed(memory: Stores, looks: int)
 @pytest.mark.parametrize("kind", ["exclusive", "failover", "shared"])
 @pytest.mark.parametrize("splits", [1, 2])
 async def test_a_seek_to_what_was_finished_before_a_split(memory: Stores, splits: int, kind: str) -> None:
-    """A consumer that has gone on to what its segments became goes back to them when somebody else seeks."""
+    """A consumer that has gone on to the children returns to their parents when another client seeks."""
     async with memory.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")
@@ -192,7 +192,10 @@ async def test_a_seek_to_what_was_finished_before_a_split(memory: Stores, splits
 async def test_a_store_that_goes_away_while_segments_are_moved(
     memory: Stores, monkeypatch: pytest.MonkeyPatch, segments_moved: int, from_consumer: bool
 ) -> None:
-    """What may have been moved in part is told as unknown, and seeking again finishes it; what was not, as refused."""
+    """If segments may have been moved, the outcome is unknown, and a repeated seek finishes it.
+
+    Otherwise, it is refused.
+    """
     async with memory.open(client={"retries_max": 0}) as client:
         await client.create_topic("orders", segments=2)
         producer = await client.producer("orders")

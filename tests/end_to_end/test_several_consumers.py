@@ -78,7 +78,7 @@ async def test_nothing_overtakes_what_a_leaving_consumer_had(
         recover = pending_acks.recover
 
         async def recover_slowly() -> PendingAcks:
-            await producer.send(b"4", key=b"one")  # which wakes whoever hands messages out
+            await producer.send(b"4", key=b"one")  # this wakes the dispatch
             await run_ready()
             return await recover()
 
@@ -93,7 +93,9 @@ async def test_nothing_overtakes_what_a_leaving_consumer_had(
 
 
 async def test_failover_and_an_open_transaction(stores: Stores) -> None:
-    """What the former active one acknowledged in an open transaction holds nobody up, and comes back if it aborts."""
+    """Acks of the former active consumer in an open transaction block no consumer, and are redelivered after an
+    abort.
+    """
     async with stores.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")
@@ -114,7 +116,7 @@ async def test_failover_and_an_open_transaction(stores: Stores) -> None:
 
 @pytest.mark.metadata_family("it splits or merges topics, and a sealed one takes no markers")
 async def test_failover_over_a_split(stores: Stores) -> None:
-    """A child is nobody's but the active one's as long as that one has something of the parent."""
+    """A child belongs to the active consumer until that consumer has finished the parent."""
     async with stores.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")

@@ -62,7 +62,7 @@ async def test_two_installations_in_two_schemas(postgresql: ServerStores) -> Non
         consumers = [await client.consumer("t", "s", start="earliest") for client in clients]
         producers = [await client.producer("t") for client in clients]
         for turn in range(5):
-            # Both wait for it; who is told of the other's would take it for the next of its own.
+            # Both wait for the event. A client that received the other's event would take it for its own.
             waiting = [asyncio.ensure_future(consumer.receive(timeout_ms=SOON_MS)) for consumer in consumers]
             await asyncio.sleep(0)
             for number in (turn % 2, 1 - turn % 2):

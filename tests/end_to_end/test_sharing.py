@@ -213,7 +213,7 @@ async def test_an_open_transaction_is_not_waited_for(memory: Stores, clock: Virt
 
 @pytest.mark.parametrize("kind", SHARING)
 async def test_a_split_and_a_merge(memory: Stores, clock: VirtualEnvironment, kind: str) -> None:
-    """The children are divided anew; where an order is kept nobody gets a child before its parents are finished."""
+    """The children are divided anew; an ordered type delivers no child before its parents are finished."""
     async with memory.open() as one, memory.open() as two:
         await one.create_topic("orders", segments=2)
         consumers = [await join(one, kind), await join(two, kind)]
@@ -313,7 +313,7 @@ async def test_several_that_live_under_one_name(
 async def test_who_does_not_share_keeps_what_it_has(
     memory: Stores, clock: VirtualEnvironment, how: dict[str, Any]
 ) -> None:
-    """Whoever joins waits for it, and the segments that are left are shared."""
+    """A new process waits for a consumer that does not balance, and the remaining segments are shared."""
     async with memory.open() as one, memory.open() as two:
         await one.create_topic("orders", segments=4)
         alone = await join(one, **how)

@@ -44,7 +44,7 @@ async def take(consumer: Consumer, count: int) -> list[Message]:
 async def test_a_split_that_stops_halfway_has_an_unknown_outcome(
     memory: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unavailable would say that nothing was changed, but whoever reads the plan carries it out."""
+    """The outcome is unknown: any process that reads the plan completes the split."""
 
     async def refuse(*_: object) -> None:
         raise Unavailable("the store is away")
@@ -123,7 +123,7 @@ async def test_ordered_consumers_follow_a_split(stores: Stores) -> None:
 
 
 async def test_a_consumer_of_a_split_topic_leaves_what_is_done(stores: Stores) -> None:
-    """A sealed segment that is done is left; children that came while nobody was there start at earliest."""
+    """A consumer leaves a finished sealed segment; children created while it was absent start at earliest."""
     async with stores.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")
@@ -149,7 +149,7 @@ async def test_a_consumer_of_a_split_topic_leaves_what_is_done(stores: Stores) -
 
 
 async def test_two_processes_split_at_once(stores: Stores) -> None:
-    """One layout comes of it, whoever wins; producers on both sides go on."""
+    """The layout is changed once, by either process; producers of both continue."""
     async with stores.open() as client, stores.open() as elsewhere:
         await client.create_topic("orders")
         mine, theirs = await client.producer("orders"), await elsewhere.producer("orders")
@@ -282,7 +282,7 @@ async def test_names_that_cannot_be_used(stores: Stores) -> None:
 
 
 async def test_a_reader_that_follows(stores: Stores) -> None:
-    """It goes on through splits and commits, and starts where it is told to."""
+    """A following reader continues through splits and commits, and starts at its given position."""
     async with stores.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")
@@ -307,7 +307,7 @@ async def test_a_reader_that_follows(stores: Stores) -> None:
         await following
         await reader.close()
         assert found[:3] == [b"1", b"2", b"3"]
-        # In which order two segments come that were made by the split is nobody's promise.
+        # The order of two segments of one split is not guaranteed.
         assert [value for value in found[3:] if value != b"4"] == [b"5", b"end"]
         latest = await client.reader("orders", start="latest")
         assert [message async for message in latest] == []

@@ -141,7 +141,7 @@ async def test_more_hosts_than_coordinators(memory: Stores, clock: VirtualEnviro
 
 
 async def test_a_host_that_does_not_sweep_takes_no_share(memory: Stores, clock: VirtualEnvironment) -> None:
-    """It would let coordinators wait for somebody who does nothing for them."""
+    """A host that does not sweep takes no coordinators, because their transactions would not be swept."""
     async with memory.open() as host, memory.open(transactions={"sweep": False}) as guest:
         for client in (guest, host):
             await begun(client)
@@ -223,7 +223,7 @@ async def test_timers_are_taken_over_and_armed_again(memory: Stores, clock: Virt
 async def test_what_a_killed_host_left_open_is_aborted_at_once(
     memory: Stores, clock: VirtualEnvironment, elected_too: bool
 ) -> None:
-    """Without time passing, also when the killed host was the one that sweeps; whoever waits behind it goes on."""
+    """Transactions are aborted at once, also when the killed host was the sweeper; waiting readers continue."""
     bounds = {"sweep_interval_ms": HOUR_MS}
     async with memory.open(transactions=bounds) as one, memory.open(transactions=bounds) as two:
         for client in (one, two):

@@ -141,7 +141,7 @@ async def test_a_consumer_whose_lease_is_lost_is_not_active(memory: Stores) -> N
 
 
 async def test_taking_over_from_a_process_that_crashed(memory: Stores) -> None:
-    """What it acknowledged in a transaction that nobody ends any more comes back at once, without a timeout."""
+    """Acks in the dead process's open transaction are released at once, without waiting for the timeout."""
     memory.environment = VirtualEnvironment()
     async with memory.open() as client, memory.open() as elsewhere:
         await prepared(client)
@@ -159,7 +159,7 @@ async def test_taking_over_from_a_process_that_crashed(memory: Stores) -> None:
 
 @pytest.mark.parametrize("stand_by", [False, True, None])
 async def test_a_paused_owner_can_only_fail(memory: Stores, stand_by: bool | None) -> None:
-    """Somebody else took over and acknowledged: it learns that by its lease, and its acknowledgments are refused."""
+    """Another process took over and acknowledged: the paused owner notices the lost lease, and its acks are refused."""
     memory.environment = VirtualEnvironment()
     async with memory.open() as client, memory.open() as elsewhere:
         await prepared(client)
@@ -182,7 +182,7 @@ async def test_a_paused_owner_can_only_fail(memory: Stores, stand_by: bool | Non
             with pytest.raises(TransactionConflict):
                 await first.ack(received[0], txn=txn)
             await txn.abort()
-        await first.ack(received[1])  # anybody may: it counts, whoever dispatches
+        await first.ack(received[1])  # any process may: it takes effect, whichever process dispatches
         await memory.environment.advance(1_000)
         await second.redeliver_unacknowledged()
         assert (await second.receive()).id == taken[2].id
@@ -287,7 +287,7 @@ async def test_acknowledging_while_the_next_dispatch_begins(memory: Stores) -> N
 
 
 async def test_what_was_done_before_somebody_joined_does_not_come_to_it(memory: Stores) -> None:
-    """Acknowledged by whoever had it under the lease before, of which those who dispatch now have not heard yet."""
+    """Acks under the former lease, which the current dispatch has not yet read, are respected for a new consumer."""
     async with memory.open() as old, memory.open(client={"receive_messages_max": 1}) as new:
         await prepared(old, 2)
         before = await old.consumer("orders", "billing", type="shared", start="earliest")
@@ -344,7 +344,10 @@ async def test_a_segments_lease_is_lost_while_what_follows_it_is_delivered(
 async def test_a_lease_that_is_lost_while_a_consumer_joins(
     memory: Stores, monkeypatch: pytest.MonkeyPatch, stand_by: bool | None
 ) -> None:
-    """It is taken again, as one that is lost later; without standing by, the caller is told."""
+    """A consumer that stands by takes the lease again, as after a later loss.
+
+    Without standing by, the caller gets an error.
+    """
     count_durably, lost = SegmentDispatch.count_durably, 0
 
     async def lose(dispatch: SegmentDispatch) -> None:
@@ -420,7 +423,7 @@ async def test_a_restart_under_the_same_name_takes_over_at_once(memory: Stores, 
 
 
 async def test_two_that_live_under_one_name(memory: Stores) -> None:
-    """The later one dispatches, and the earlier one waits for its turn: the lease does not go to and fro."""
+    """The later process dispatches, and the earlier one waits for its turn: the lease does not move back and forth."""
     clock = memory.environment = VirtualEnvironment()
     async with memory.open() as client, memory.open() as elsewhere:
         await prepared(client)
@@ -508,7 +511,10 @@ async def test_a_cumulative_acknowledgment_after_the_lease_covers_no_more_of_the
 
 
 async def test_a_lease_that_cannot_be_given_back_at_once_is_given_back_later(memory: Stores) -> None:
-    """The store is away while the last consumer closes; whoever stands by elsewhere gets its turn when it is back."""
+    """The store is unavailable while the last consumer closes.
+
+    A waiting process gets its turn when the store is back.
+    """
     clock = memory.environment = VirtualEnvironment()
     async with memory.open() as client, memory.open() as elsewhere:
         await prepared(client)

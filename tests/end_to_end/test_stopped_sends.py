@@ -77,7 +77,7 @@ async def test_a_stopped_lane_leaves_nobody_waiting(memory: Stores, begun: bool)
 
 
 async def test_a_stopped_change_of_route_leaves_nobody_waiting(memory: Stores) -> None:
-    """What waits for a segment's children to be known is told that it was not sent."""
+    """Messages that wait for a segment's children to be known fail with an error: they were not sent."""
     async with memory.open() as client, memory.open() as elsewhere:
         await client.create_topic("orders")
         producer = await client.producer("orders")

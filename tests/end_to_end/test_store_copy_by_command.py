@@ -1,4 +1,4 @@
-"""An operator copies a deployment, is told what happens, and compares; all of it from a terminal."""
+"""An operator copies a deployment, reads the progress, and compares the copies, all from a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subscriptions that begin and end while others do so too: whoever is paused, or dies, at any step, spoils nothing."""
+"""Subscriptions begin and end concurrently: a process that pauses or dies at any step does no damage."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_subscription_that_begins_while_it_is_given_up(memory: Stores) -> None
 
 
 def test_one_life_ends_when_a_subscription_is_given_up(memory: Stores) -> None:
-    """What begins once the name was struck off is another one, however late the rest of that is done."""
+    """After the name is removed, a new subscription is independent, however late the rest of the removal is done."""
     seen: set[bool] = set()
 
     async def then(client: Client, paused: Paused) -> None:
@@ -199,7 +199,7 @@ def test_one_life_ends_when_a_subscription_is_given_up(memory: Stores) -> None:
 async def test_giving_up_is_tried_again_only_where_it_ends_one_life(
     memory: Stores, failure: Exception | None, lives: bool
 ) -> None:
-    """Another life may have begun after the first try: it is not ended, and what nobody can know is told."""
+    """If another life may have begun after the first try, it is not ended, and the outcome is reported as unknown."""
     async with memory.open() as client:
         await client.create_topic("orders")
         await client.subscribe("orders", NAME, start="earliest")
@@ -229,7 +229,7 @@ async def test_giving_up_is_tried_again_only_where_it_ends_one_life(
 
 
 def test_a_split_that_outlives_a_subscription(memory: Stores) -> None:
-    """Whoever finishes a split makes no cursor of a subscription that was given up, whatever it saw before."""
+    """Finishing a split creates no cursor of a deleted subscription, whatever the process saw before."""
 
     async def then(client: Client, paused: Paused) -> None:
         await client.topics.finish_changes(TOPIC)
@@ -286,7 +286,7 @@ def test_two_who_subscribe_at_once(memory: Stores, again: bool) -> None:
 
 
 def test_a_subscription_that_is_given_up_while_it_begins(memory: Stores) -> None:
-    """Whichever comes last holds, and the next life begins where it is told to."""
+    """The later of the two calls wins, and the next life begins at its given position."""
 
     async def then(client: Client, paused: Paused) -> None:
         if NAME in (await client.topics.layout(TOPIC)).subscriptions:

@@ -64,7 +64,7 @@ COMMANDS = {
     "transaction settle": (EVIL,),
     "maintain": (),
 }
-"""Every command of the core, as somebody may type it where all data is hostile."""
+"""Every command of the core, as a user may type it where all data is hostile."""
 IN_JSON = ("subscription describe", "subscription list", "subscription peek", "topic consume", "topic describe")
 IN_JSON += ("topic list", "transaction find-hanging", "transaction list", "plugins", "doctor")
 IN_JSON += ("maintain", "subscription create", "subscription delete", "subscription seek", "topic compact")

@@ -284,7 +284,7 @@ async def test_a_producer_that_is_closed_before_the_step(stores: Stores, monkeyp
 
 
 async def test_more_messages_than_may_be_in_flight(stores: Stores) -> None:
-    """Such a call takes the usual steps, and calls of two producers never wait for each other for ever."""
+    """Such a call takes the usual steps, and calls of two producers never deadlock."""
     async with stores.open(client={"sends_in_flight_max": 2}) as client:
         invoices, stock, _, _ = await opened(client)
         await client.transact(*(invoices.outgoing(b"many") for _ in range(5)))
@@ -329,7 +329,7 @@ async def test_a_snapshot_meanwhile(stores: Stores, connection: Connection) -> N
 
 
 async def test_a_waiting_reader_wakes(stores: Stores) -> None:
-    """A reader of another client that follows the topic is told at once, and so is one of the same client."""
+    """A following reader is notified at once, in another client and in the same one."""
     async with stores.open() as client, stores.open() as other:
         invoices, _, _, _ = await opened(client)
         for number in range(2):

@@ -1,4 +1,4 @@
-"""Whoever reads up to an open transaction learns that messages wait behind it, and for which transaction."""
+"""A reader that reaches an open transaction learns that messages wait behind it, and for which transaction."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ Configure = Callable[[str], Path]
 
 @pytest.fixture
 def unusable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Install a distribution of somebody else, whose driver is missing."""
+    """Install a third-party distribution whose driver is missing."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "zz_unusable.py").write_text("import zz_driver_that_is_missing\n")
     info = tmp_path / "zz_unusable-1.0.dist-info"

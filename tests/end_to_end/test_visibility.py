@@ -111,7 +111,7 @@ async def test_no_path_shows_what_is_open_or_aborted(stores: Stores) -> None:
 
 
 async def test_what_is_no_message_is_refused(memory: Stores) -> None:
-    """Values and keys are bytes, headers are text and bytes; the error says so, and nobody else's entry is spoilt."""
+    """Values and keys must be bytes, headers text and bytes; the error says so, and other messages are unaffected."""
     async with memory.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")

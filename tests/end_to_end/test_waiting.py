@@ -139,7 +139,7 @@ async def test_waiting_for_a_transaction_that_holds_messages(
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_waiting_for_room(memory: Stores, virtual: VirtualEnvironment, reads: Counter[str], kind: str) -> None:
-    """Nobody takes what was read ahead: no more is read, and nothing turns, until somebody does."""
+    """While no consumer takes messages that were read ahead, nothing more is read, and no task runs."""
     bounds: dict[str, object] = {"read_entries_max": 1, "unacknowledged_messages_max": 1}
     async with memory.open(transactions={"sweep": False}, subscriptions=bounds) as client:
         await client.create_topic("orders")

@@ -41,7 +41,7 @@ async def test_a_transaction_id_travels_as_text(memory: Any) -> None:
 
 
 async def test_what_failed_first_is_the_cause_of_the_failed_commit(memory: Any) -> None:
-    """Whoever swallowed a failed send still learns from the commit which one it was."""
+    """If a program ignores a failed send, the failed commit has that error as its cause."""
     async with memory.open(client={"message_bytes_max": 10}) as client:
         await client.create_topic("t")
         async with await client.producer("t") as producer:

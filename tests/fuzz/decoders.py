@@ -71,11 +71,10 @@ SEGMENT = "segment://public/default/orders/0000-ffff-0"
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """
-    ``decode`` takes any bytes and returns what they say, or raises one of ``errors``; ``examples`` are accepted.
+    """``decode`` takes any bytes and returns what they say, or raises one of ``errors``; ``examples`` are accepted.
 
     ``encode``, of an accepted value, gives bytes that say the same. ``repair`` makes hostile bytes pass the checks that
-    stand in front (magic, sizes, checksum), so that those behind are reached.
+    come first (magic, sizes, checksum), so that later ones are reached.
     """
 
     name: str

@@ -184,7 +184,7 @@ def test_hosted_ci_has_every_python_that_is_promised() -> None:
 
 @pytest.mark.parametrize("layer", sorted(ALLOWED))
 def test_arrows_point_one_way(layer: str) -> None:
-    """Interfaces and model know nothing of the rest; the broker knows roles; nobody below knows the client."""
+    """Interfaces and model import no other package; the broker imports roles; only outer layers import the client."""
     place = ROOT / "src" / "txnframework" / layer
     modules = list(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
     for module in modules:

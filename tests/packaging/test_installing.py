@@ -113,7 +113,7 @@ def test_the_core_installs_alone_and_imports_no_driver(built: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("folder", [ROOT, *PLUGINS], ids=lambda path: path.name)
 def test_what_is_built_has_the_license(folder: Path, built: Path) -> None:
-    """Whoever passes a wheel or an sdist on passes the license on."""
+    """Wheels and sdists contain the license."""
     text = (ROOT / "LICENSE").read_bytes()
     name = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"].replace("-", "_")
     (wheel,) = built.glob(f"{name}-*.whl")

@@ -1,4 +1,4 @@
-"""What a process measures has one family for each name, whoever asks."""
+"""The metrics of a process have one family for each name, for all callers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Private names are used by whom they belong to: each distribution its own, and nobody those of a library."""
+"""Each distribution uses only its own private names, and none of a library."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Package:
 
 @dataclass(frozen=True)
 class Use:
-    """A private name of somebody else: where, and how it is written."""
+    """A use of another distribution's private name: its place and its text."""
 
     module: Path
     line: int

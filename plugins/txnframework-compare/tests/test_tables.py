@@ -38,7 +38,7 @@ def test_ratios_say_how_many_times(ratio: float, said: str) -> None:
 
 
 def test_why_a_family_cannot_stands_below_a_wide_table() -> None:
-    """There is no room in its cells; the same reason is told once."""
+    """The cells have no room for reasons; each reason is printed once."""
     sizes = (1, 10, 100, 1_000)
     missing = [FamilyResult(LOG, size, {}, "it is not installed") for size in sizes]
     measured = [result_of(METADATA, size, [(Figure("commit", 2.0, "ms"),)]) for size in sizes]

@@ -1,4 +1,4 @@
-"""Each page tells what is stored, escapes what is stored, and reads a bounded part of it."""
+"""Each page shows and escapes stored data, and reads a bounded part of it."""
 
 from __future__ import annotations
 

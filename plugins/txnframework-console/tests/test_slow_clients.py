@@ -44,7 +44,7 @@ class Site:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - nothing tells of it
+    while not condition():  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0)
 
 

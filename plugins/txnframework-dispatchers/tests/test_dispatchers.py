@@ -36,7 +36,7 @@ def test_all_are_found_and_keep_the_contract() -> None:
 
 
 def test_exclusive_takes_one_consumer() -> None:
-    """A second consumer is told who is there; when that one has left, it may come."""
+    """A second consumer gets an error that names the first; once the first has left, it is accepted."""
     dispatcher = ExclusiveDispatcher("billing")
     dispatcher.attach(ConsumerInfo(1, "first", permits=1))
     with pytest.raises(ConsumerBusy) as busy:
@@ -139,7 +139,7 @@ KEYS = tuple(b"key %d" % number for number in range(40))
 
 
 def test_a_key_has_one_consumer_at_a_time() -> None:
-    """As long as something of it is outstanding, whoever comes; and all consumers have some of the keys."""
+    """While messages of a key are outstanding, the key stays with its consumer; all consumers have some of the keys."""
     dispatcher = _key_shared(1000, 1000)
     owners = {entry: consumer for consumer, entry in _assigned(dispatcher, _keyed(*KEYS))}
     assert set(owners.values()) == {1, 2}
@@ -180,7 +180,7 @@ def test_the_keys_of_a_consumer_that_left() -> None:
 
 
 def test_messages_without_a_key_go_round() -> None:
-    """In turn, bound to nobody; an empty key is a key like others."""
+    """Messages without a key go to the consumers in turn; an empty key is a key like others."""
     dispatcher = _key_shared(9, 9)
     assert _assigned(dispatcher, _keyed(None, None, None, None)) == [(1, 0), (2, 1), (1, 2), (2, 3)]
     (first,) = _assigned(dispatcher, _keyed(b"", first=4))

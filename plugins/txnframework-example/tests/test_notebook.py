@@ -43,7 +43,7 @@ def test_found_by_its_scheme() -> None:
 
 
 def test_half_a_line_is_no_record(tmp_path: Path) -> None:
-    """What was being written when the process died was confirmed to nobody; what stands before it is there."""
+    """A line that was cut off by a crash was never confirmed; the lines before it remain."""
     notebook = opened(tmp_path)
     put(notebook, "/a")
     notebook.close()

@@ -33,7 +33,7 @@ SEEDS = {"replication": range(1, 8), "recreation": range(1, 4)}
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """What goes wrong is meant to: nobody reads of it."""
+    """Hide the logs of intended failures."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

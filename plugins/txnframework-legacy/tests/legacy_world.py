@@ -1,4 +1,4 @@
-"""Processes of the legacy family in virtual time: coordinators over one space in memory, and whom they tell."""
+"""Processes of the legacy family in virtual time: coordinators over one space in memory, and their participants."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HERE, THERE = Participant("persistent://a/b/here"), Participant("persistent://a/
 @implementer(IParticipants)
 @dataclass(eq=False)
 class Participants:
-    """Whom a coordinator tells: what each was told, who cannot be reached, and who was deleted."""
+    """The participants of a coordinator: what each received, which are unavailable, and which were deleted."""
 
     told: list[tuple[Participant, State]] = field(default_factory=list)
     away: set[Participant] = field(default_factory=set)

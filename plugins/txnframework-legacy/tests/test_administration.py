@@ -63,7 +63,7 @@ async def test_what_is_in_a_transaction_log(world: World) -> None:
 
 @in_world
 async def test_what_is_batched_stays_until_it_is_done(world: World) -> None:
-    """Dropping batches takes no entry of which a record is needed, however few; those left are told, and go later."""
+    """Dropping batches removes no entry with a needed record; the remaining records are reported, and go later."""
     process, administration = await world.process(BATCHING), await administration_of(world)
     beginnings = [asyncio.ensure_future(process.begin()) for _ in range(4)]
     await asyncio.gather(*beginnings)

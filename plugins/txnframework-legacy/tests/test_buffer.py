@@ -75,7 +75,7 @@ def test_a_marker_decides_what_stands_in_front_of_it() -> None:
 
 
 def test_what_stands_behind_its_marker_never_counts() -> None:
-    """A writer that was paused while its transaction was committed appends in vain, and holds nobody back."""
+    """A writer that was paused while its transaction was committed appends without effect, and blocks no reader."""
     state = folded((Branch(ONE), at(0)), (Marker(ONE, frozenset({0})), at(1)), (Branch(ONE), at(2)))
     assert state.readable() == at(2)
     assert state.visibility(Branch(ONE), at(0)) is Visibility.COMMITTED
@@ -134,7 +134,7 @@ async def visible(world: World, isolation: Isolation = Isolation.READ_COMMITTED)
 
 
 async def test_markers_are_never_shown(harness: WorldHarness, world: World) -> None:
-    """No isolation shows a marker; a reader is told where they stand, so that a cursor can pass them."""
+    """No isolation level shows a marker; a reader gets their positions, so that a cursor can pass them."""
     kept, dropped = await begin(world), await begin(world)
     await send(world, "kept", kept)
     await send(world, "dropped", dropped)
@@ -173,7 +173,7 @@ async def test_ending_on_a_sealed_topic_times_out(harness: WorldHarness, world: 
 
 @pytest.mark.parametrize("kind", [LogFamilyInShortLedgers])
 async def test_snapshots_recover_the_same(harness: WorldHarness, world: World) -> None:
-    """Whoever begins with a snapshot knows what whoever read everything knows, after each of many steps."""
+    """After any number of steps, reading from a snapshot gives the same state as reading everything."""
     still = await begin(world)
     expected: list[str] = []
     for number in range(12):

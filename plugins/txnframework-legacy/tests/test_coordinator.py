@@ -125,7 +125,7 @@ def test_what_is_needed_of_a_log() -> None:
 
 @in_world
 async def test_ending_tells_everybody_and_writes_what_was_decided(world: World) -> None:
-    """The decision stands in the log before anybody is told, the final state after everybody was."""
+    """The decision is logged before any participant is notified, the final state after all of them."""
     process = await world.process()
     txn = await process.begin(participants=BOTH)
     ended = await process.end(txn)
@@ -138,7 +138,7 @@ async def test_ending_tells_everybody_and_writes_what_was_decided(world: World) 
 
 @in_world
 async def test_a_participant_is_tried_again(world: World) -> None:
-    """Who cannot be reached is tried again until it can, those who were told are left alone."""
+    """A participant that is unavailable is retried until it answers; notified ones are not notified again."""
     process = await world.process()
     process.participants.away = {THERE}
     txn = await process.begin(participants=BOTH)
@@ -206,7 +206,7 @@ async def test_a_deleted_participant_holds_nothing_up(world: World) -> None:
 
 @in_world
 async def test_closing_while_participants_are_tried(world: World) -> None:
-    """A coordinator that is closed does not wait for participants: whoever waits is told that it is not known."""
+    """A closing coordinator does not wait for participants: callers get an unknown outcome."""
     process = await world.process()
     process.participants.away = {THERE}
     txn = await process.begin(participants=BOTH)
@@ -306,9 +306,8 @@ async def test_stuck_ones_do_not_keep_others_from_their_turn(world: World) -> No
 
 @in_world
 async def test_a_record_is_judged_where_it_stands(world: World) -> None:
-    """
-    A process that was paused before it wrote its decision, while another one ended the transaction otherwise, changes
-    nothing when it goes on, whoever holds the coordinator: it reads what was decided.
+    """A process that was paused before it wrote its decision, while another one ended the transaction
+    otherwise, changes nothing when it resumes, whichever process holds the coordinator: it reads the decision.
     """
     paused, other = await world.process(), await world.process()
     txn = await other.begin(participants=frozenset({HERE}))
@@ -435,7 +434,7 @@ async def test_who_was_away_while_the_log_was_trimmed(world: World) -> None:
 
 @in_world
 async def test_replay(world: World) -> None:
-    """Whoever reads a log anew knows what the one that wrote it knew, written in batches or one by one."""
+    """A process that replays a log knows what its writer knew, written in batches or one by one."""
     process = await world.process()
     ids = [await process.begin(TIMEOUT_MS + number, BOTH) for number in range(4)]
     await process.end(ids[1])
@@ -452,7 +451,7 @@ async def test_replay(world: World) -> None:
 
 @in_world
 async def test_what_cannot_be_read_is_not_passed_over(world: World) -> None:
-    """A record that is none ends every answer with an error that names it: it may have been somebody's commit."""
+    """After an unreadable record, every call raises an error that names it: the record may have been a commit."""
     process = await world.process()
     txn = await process.begin()
     ledger = await process.ledgers.open(log_name(txn.coordinator))

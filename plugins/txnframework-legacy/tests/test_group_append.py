@@ -61,7 +61,10 @@ async def topic(options: dict[str, int]) -> AsyncIterator[Topic]:
 
 
 async def test_what_comes_meanwhile_goes_together(topic: Topic) -> None:
-    """Alone an append goes at once; those behind it go as one call, in order, and each is told of its own entries."""
+    """A single append is sent at once.
+
+    Those that arrive meanwhile go as one call, in order, each with its own result.
+    """
     hold = topic.connection.hold(1)
     calls = [topic.begin(b"a"), topic.begin(b"b", b"c"), topic.begin(b"d")]
     await hold.reached.wait()
@@ -94,7 +97,7 @@ async def test_a_call_is_bounded(topic: Topic) -> None:
 
 
 async def test_what_the_ledger_says_all_are_told(topic: Topic) -> None:
-    """Where the ledger was closed, or the reply was lost, everybody of the call is told so; the next go on."""
+    """If the ledger was closed or the reply was lost, every append of the call gets that error; later ones continue."""
     for closed in (False, True):
         hold = topic.connection.hold(1)
         calls = [topic.begin(b"first"), topic.begin(b"a"), topic.begin(b"b")]
@@ -114,7 +117,7 @@ async def test_what_the_ledger_says_all_are_told(topic: Topic) -> None:
 
 
 async def test_one_that_is_refused_is_refused_alone(topic: Topic) -> None:
-    """What the ledger says of one entry fails nobody else's."""
+    """If the ledger refuses one entry, the other entries of the call do not fail."""
     hold = topic.connection.hold(1)
     first = asyncio.ensure_future(topic.together.append((Append(b"first"),), None))
     await hold.reached.wait()

@@ -253,7 +253,7 @@ async def test_what_waits_is_bounded(log: Log) -> None:
 
 @in_log(SMALL)
 async def test_each_caller_learns_what_failed(log: Log) -> None:
-    """Every caller of an entry that failed is told, with the ledger's error; the next entry is not disturbed."""
+    """Every caller of a failed entry gets the ledger's error; the next entry is unaffected."""
     for order, kind in ((log.connection.refuse, Unavailable), (log.connection.lose, OutcomeUnknown)):
         order(1)
         tasks = await log.begin(*records(8))

@@ -43,7 +43,7 @@ async def either(task: asyncio.Future[Any], event: asyncio.Event) -> None:
 
 
 def test_the_first_record_holds() -> None:
-    """Of records that overlap only the one that stands first holds; those of another incarnation do not meet."""
+    """Of overlapping records, only the first in the log counts; records of different incarnations do not conflict."""
     held = HeldAcks()
     for number, record in enumerate((acked(ONE, 5, 1), acked(TWO, 5, 2), acked(TWO, 6, 3), acked(THREE, 5, 4, 2))):
         held.apply(record, at(number))
@@ -53,7 +53,7 @@ def test_the_first_record_holds() -> None:
         True,
         True,
     ]
-    # It is judged where it stands: what ends later gives nothing to a record that was refused.
+    # A record is judged at its position: a later end gives nothing to a record that was refused.
     held.apply(Settled(txn=str(ONE), upto=str(at(3))), at(4))
     assert not held.has(TWO, 2)
     held.apply(acked(TWO, 5, 5), at(5))
@@ -139,7 +139,7 @@ async def test_who_settles_at_the_same_moment_writes_once(harness: WorldHarness,
 
 @pytest.mark.parametrize("kind", [LogFamilyInShortLedgers])
 async def test_a_log_that_is_always_in_use_is_shortened(harness: WorldHarness, world: World) -> None:
-    """A host that goes on for ever, and always with something held, keeps not much more than that."""
+    """The log of a host that always has pending acks is still shortened to about their size."""
     still = await begin(world)
     await add(world, still, 1)
     for entry in range(2, 30):

@@ -1,4 +1,4 @@
-"""Outcomes that take effect together: one change of the cursor for all that wait, and nobody left behind."""
+"""Outcomes that take effect together: one change of the cursor for all waiting calls, and none is left out."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def test_those_that_wait_are_settled_together(stand: Stand) -> None:
 
 @at_a_stand
 async def test_one_call_tells_that_it_did_the_work(stand: Stand) -> None:
-    """Of those settled together one is told that it did it: what is to be done once afterwards is its own."""
+    """Of the calls settled together, one reports that it did the work, so that follow-up work is done once."""
     first = await stand.begin(1)
     others = await stand.begin(2, 3, 4)
     stand.cursor.goes_on.set()
@@ -103,7 +103,7 @@ async def test_one_call_tells_that_it_did_the_work(stand: Stand) -> None:
 
 @at_a_stand
 async def test_who_gives_up_leaves_the_others_to_the_next(stand: Stand) -> None:
-    """A call that is cancelled while it applies for all takes nobody with it: all are settled, its own too."""
+    """If a call is cancelled while it applies all outcomes, all of them are settled, including its own."""
     await stand.begin(1)
     others = await stand.begin(2, 3, 4)
     stand.cursor.goes_on.set()

@@ -168,7 +168,7 @@ def test_a_segment_is_written_once() -> None:
 
 
 def test_what_is_read_while_segments_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is found aborted while a segment is being written is in the snapshot, which tells of it as read."""
+    """A transaction found aborted while a segment is being written is in the snapshot, which marks it as read."""
     history = History(4)
     add = AbortedSegments.add
 
@@ -214,7 +214,7 @@ def test_who_is_behind_writes_nothing() -> None:
 
 
 def test_a_segment_without_snapshot_goes_with_its_data() -> None:
-    """What a process wrote that died before its snapshot is trimmed when the entries that it tells of are gone."""
+    """The snapshot data of a process that died is trimmed when its entries are gone."""
 
     async def work(ledgers: ILedgerStore) -> None:
         await AbortedSegments(ledgers, segments_name(TOPIC, 1), 300).add([dropped(1, ledger=1)])

@@ -253,7 +253,7 @@ async def test_what_is_written_in_batches_is_measured(log: Log) -> None:
     assert (value(metrics, f"{TC}_{RECORDS}_sum", **label), value(metrics, f"{TC}_{RECORDS}_count", **label)) == (8, 4)
     stored = sum([len(entry.data) for entry in await log.entries_read()])
     assert value(metrics, f"{TC}_{SIZE}_sum", **label) == stored
-    # The two that a third did not fit to waited 2 ms, the third 5 ms for nobody, the others not at all.
+    # The first two waited 2 ms because the third did not fit, the third waited 5 ms in vain, the others did not wait.
     assert value(metrics, f"{TC}_{DELAY}_sum", **label) == pytest.approx(0.007)
     assert value(metrics, f"{TC}_{DELAY}_bucket", le="0.002", **label) == 3
     reasons = {"max_records": 1, "max_size": 1, "max_delay": 1, "large_data": 1, "switched_off": None}
@@ -288,7 +288,7 @@ async def test_subscriptions_are_not_told_apart() -> None:
 
 @among_hosts
 async def test_what_is_followed_goes_with_who_follows(hosts: Hosts) -> None:
-    """All that is open on one store has one watch; of a store that nobody has any more nothing is kept."""
+    """All open objects on one store share one watch; nothing is kept for a store without open objects."""
     shared, host = SwitchWatchers(LogKind.PENDING_ACKS), await hosts.host()
     followed = shared.of(host.store, hosts.environment)
     assert shared.of(host.store, hosts.environment) is followed

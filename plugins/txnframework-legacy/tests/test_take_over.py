@@ -22,7 +22,7 @@ SECTIONS = {
     "domains": {"segment": {"coordinator": "log", "buffer": "marker", "pending_ack": "log"}},
     "transactions": {"coordinators": COORDINATORS, "sweep_interval_ms": HOUR_MS, "max_clock_skew_ms": 0},
     "subscriptions": {"redelivery_delay_ms": 0},
-    # Closing waits by the virtual clock, which nobody moves then.
+    # Closing waits by the virtual clock, which is not advanced then.
     "client": {"close_timeout_ms": 0},
 }
 

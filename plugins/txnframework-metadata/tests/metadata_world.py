@@ -84,7 +84,7 @@ WRITES = ("put", "delete", "apply")
 
 @dataclass(eq=False)
 class Stop:
-    """Holds up the first step that matches: ``reached`` tells the test, ``go`` lets it go on."""
+    """Blocks the first step that matches: ``reached`` notifies the test, ``go`` lets the step continue."""
 
     match: Match
     reached: asyncio.Event = field(default_factory=asyncio.Event)

@@ -1,4 +1,4 @@
-"""Acknowledgments gathered into groups: which go together, and what callers are told when it ends."""
+"""Acknowledgments are gathered into groups: which ones share a write, and what callers learn when it ends."""
 
 from __future__ import annotations
 

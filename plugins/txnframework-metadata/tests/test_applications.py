@@ -214,7 +214,7 @@ async def test_the_record_is_written_before_the_operation_goes() -> None:
 
 
 async def test_beginning_the_next_batch_carries_the_outcome_of_the_one_before() -> None:
-    """Nobody has settled it; without carrying it, an older checkpoint would commit it again."""
+    """No process has settled that batch; without the stored outcome, an older checkpoint would commit it again."""
     world = World()
     process = await world.process()
     first = await commit_batch(process, batch(0), settle=False)
@@ -303,7 +303,9 @@ async def test_a_lost_reply_that_cannot_be_read_back_is_an_unknown_outcome() -> 
 
 
 async def test_a_run_that_first_calls_late_fences_the_newer_one_and_harms_nothing() -> None:
-    """Nothing tells that it is the older one; the newer run is told, and starts again as another run."""
+    """An older run that calls late cannot be recognised as older: it fences the newer run, which is notified
+    and restarts.
+    """
     process = await World().process()
     newer = await process.coordinator.begin_batch(batch(1, "run-2"), 60_000)
     await process.coordinator.begin_batch(batch(0, "run-1"), 60_000)

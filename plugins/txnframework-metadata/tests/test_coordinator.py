@@ -66,7 +66,7 @@ async def test_a_transaction_begins_open_and_every_process_sees_it() -> None:
 
 
 async def test_a_timeout_must_be_positive_and_allowed() -> None:
-    """Nobody may pin a topic for longer than the configuration allows."""
+    """A timeout above the configured maximum is refused, because it would block topics for too long."""
     process = await World().process()
     for timeout_ms in (0, -1, 86_400_001):
         with pytest.raises(InvalidInput):
@@ -75,7 +75,7 @@ async def test_a_timeout_must_be_positive_and_allowed() -> None:
 
 @pytest.mark.parametrize("applied", [True, False])
 async def test_beginning_survives_a_lost_reply(applied: bool) -> None:
-    """Nobody else knows the id, so whatever stands under it is this transaction."""
+    """No other process knows the id, so a record under it is this transaction."""
     world = World()
     process = await world.process()
     process.wire.lose_reply(HEADER_PUT)
@@ -158,7 +158,7 @@ async def test_two_ends_that_race_have_one_outcome() -> None:
 
 
 async def test_a_commit_whose_reply_was_lost_is_read_back() -> None:
-    """The caller is told that it was committed, also when its first attempt was not applied."""
+    """The commit is confirmed to the caller, also when its first attempt was not applied."""
     world = World()
     process = await world.process()
     txn = await process.begin()
@@ -198,7 +198,7 @@ async def test_an_end_that_may_still_be_applied_is_unknown_whatever_fails_after_
 
 
 async def test_a_begin_that_may_still_be_applied_is_unknown_whatever_fails_after_it() -> None:
-    """Likewise: nobody knows of that transaction, and it times out."""
+    """The outcome is unknown: no process knows the transaction, and it times out."""
     process = await World().process()
     await process.begin()
     process.wire.lose_reply(HEADER_PUT)
@@ -239,7 +239,7 @@ async def test_only_its_principal_may_end_a_transaction() -> None:
 
 
 async def test_an_operator_may_end_any_transaction() -> None:
-    """Whoever owns it, and whatever principal is named; what was decided stays decided."""
+    """An operator ends a transaction of any owner, with any principal; a decided outcome does not change."""
     process = await World().process()
     owned = await process.coordinator.begin(Begin(1_000, "ada"))
     ended = await process.coordinator.end(End(owned.txn_id, Action.ABORT, "root", operator=True))

@@ -66,7 +66,7 @@ def around(
     ],
 )
 def test_what_two_transactions_cannot_both_hold(one: Ack, other: Ack, expected: bool) -> None:
-    """A message in both, counted by batch index; or two cumulative acks, wherever they stand."""
+    """Two acks conflict if they share a message, counted by batch index, or if both are cumulative, at any position."""
     assert overlap(one, other) is expected
     assert overlap(other, one) is expected
 
@@ -162,7 +162,7 @@ def transaction(txn_id: TxnID, state: State, *branches: int) -> Transaction:
 
 
 def test_the_lowest_open_intent_decides_how_far_may_be_read() -> None:
-    """Ended ones, unknown ones and those whose header is gone hold nobody back."""
+    """Intents of ended and unknown transactions, and those without a header, block no reader."""
     intents = [
         Intent(Branch(T1), 1, at(2)),
         Intent(Branch(T2), 1, at(4)),

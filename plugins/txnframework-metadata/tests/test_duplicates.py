@@ -1,4 +1,4 @@
-"""Producers are idempotent: a sequence is stored once, judged by the outcome of the copy that stands."""
+"""Producers are idempotent: a sequence is stored once, judged by the outcome of the stored copy."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_a_copy_that_does_not_count_is_replaced(collected: bool, listed: b
 
 
 async def test_a_copy_in_another_open_transaction_or_branch_is_a_conflict() -> None:
-    """Nobody can tell yet whether it counts; a conflict names the transaction in the way."""
+    """The outcome of the copy is open; the conflict names its transaction."""
     process = await World().process()
     txn, other = await process.begin(), await process.begin()
     await process.send_once("a", 1, branch_of(txn))
@@ -143,7 +143,7 @@ async def test_a_replacement_that_meets_a_closed_ledger_goes_to_the_next_one() -
 
 @pytest.mark.parametrize("settled", [True, False])
 async def test_an_aborted_copy_is_not_confirmed_after_its_ledger_and_its_records_are_gone(settled: bool) -> None:
-    """The ledger remembers sequences for longer than anything tells what was aborted, so trimming settles them."""
+    """The ledger remembers sequences after their abort records are gone, so trimming also removes aborted sequences."""
     section = TransactionsSection(max_clock_skew_ms=0, retention_ms=1_000, abort_retention_ms=1_000)
     world = World(transactions=section)
     process = await world.process()

@@ -37,7 +37,7 @@ async def test_a_restart_never_gives_an_id_again() -> None:
 
 
 async def test_a_block_of_unknown_outcome_is_abandoned() -> None:
-    """When nobody can tell whether a block was reserved, nobody uses it."""
+    """A block of ids is not used if its reservation has an unknown outcome."""
     world = World()
     process = await world.process()
     process.wire.lose_reply(RESERVE)

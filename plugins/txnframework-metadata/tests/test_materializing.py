@@ -218,7 +218,7 @@ async def test_a_ledger_that_goes_later_keeps_its_abort_records_for_as_long() ->
 
 
 async def test_a_segment_that_is_decided_to_its_end_is_trimmed_to_its_open_ledger() -> None:
-    """An idle segment would otherwise keep its last closed ledger for ever."""
+    """Otherwise, an idle segment would keep its last closed ledger permanently."""
     process = await World().process()
     await process.send("a")
     await (await process.ledger()).roll()

@@ -26,7 +26,7 @@ async def test_it_keeps_the_contract_of_its_role() -> None:
 
 
 async def test_a_transaction_is_invisible_until_it_commits_and_then_in_order() -> None:
-    """Messages that stand behind an open transaction wait for it; branches that are not listed never show."""
+    """Messages behind an open transaction wait for it; branches that are not listed are never shown."""
     world = World()
     process, reader = await world.process(), await world.process()
     await process.send("a")

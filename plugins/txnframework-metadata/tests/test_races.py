@@ -117,7 +117,7 @@ async def transact(process: Process, pause: Racing, history: History, name: str)
 
 
 async def sweep(process: Process, pause: Racing) -> None:
-    """Abort somebody early, collect without waiting."""
+    """Abort a transaction early, and collect without waiting."""
     for _ in range(6):
         await pause()
         now_ms = process.world.environment.now_ms()

@@ -82,7 +82,7 @@ async def _received(process: Process, after: Position) -> str:
 
 
 async def _who_waits(world: World, *, is_told: bool = True) -> tuple[Process, asyncio.Future[str], Rounds]:
-    """Start a process in which somebody waits at the end, and hold up what it asks from now on."""
+    """Start a process that waits at the end of the segment, and block its requests from now on."""
     reader = await world.process()
     if not is_told:
         ledger: Any = await reader.ledger()
@@ -99,7 +99,10 @@ async def _who_waits(world: World, *, is_told: bool = True) -> tuple[Process, as
 
 @pytest.mark.parametrize(("is_told", "expected"), [(False, 2), (True, 1)])
 async def test_what_was_committed_at_once_takes_two_rounds_at_most(is_told: bool, expected: int) -> None:
-    """The end and the entries behind it, unless a watch tells those; then who wrote them, and nobody's intents."""
+    """A commit is read in at most two rounds: end and entries, unless a watch announces them; then their intents.
+
+    Intents of other transactions are not read.
+    """
     world = World()
     process = await world.process()
     reader, waits, rounds = await _who_waits(world, is_told=is_told)
@@ -129,7 +132,10 @@ async def test_the_end_of_a_transaction_in_the_way_takes_no_round() -> None:
 
 
 def test_what_is_told_counts_only_directly_behind_what_is_known() -> None:
-    """Otherwise the segment is read: nobody knows what stands between, or whether the end is still open."""
+    """Announced entries are used only directly after known ones.
+
+    Otherwise the segment is read: there may be a gap or a new end.
+    """
     tail = Tail(Position(3, 4), 3, sealed=False)
     entries = [LedgerEntry(Position(3, at), b"") for at in range(3, 8)]
     assert grown_by(tail, entries) == (Tail(Position(3, 7), 3, sealed=False), entries[2:])
@@ -182,7 +188,7 @@ async def test_what_was_read_ahead_is_judged_when_it_is_handed_out() -> None:
 
 
 async def test_more_than_is_held_is_decided_by_the_intents() -> None:
-    """Who wrote what is not held nobody knows without them; an open one behind the bound is in the way all the same."""
+    """Entries beyond the limit need their intents; an open transaction beyond the limit still blocks reading."""
     world = World()
     process, reader = await world.process(), await world.process()
     buffer = await reader.buffer()
@@ -250,7 +256,7 @@ async def test_what_is_read_ahead_is_bounded() -> None:
 
 @implementer(IValueWatch)
 class Telling:
-    """A watch on a header that tells what it became; a deaf one misses everything."""
+    """A watch on a header that announces the outcome; a deaf one misses every change."""
 
     def __init__(self, watch: IWatch, key: Key, world: World, *, is_deaf: bool = False) -> None:
         self._watch = watch
@@ -291,7 +297,10 @@ async def test_an_end_that_a_watch_tells_takes_no_round() -> None:
 
 
 async def test_who_began_to_write_just_now_is_taken_for_open_without_reading_it() -> None:
-    """Where the entry and the end are told; an end that was not told is found by reading after a while."""
+    """A new writer counts as open without a read if the entry and the end are announced.
+
+    An end that was not announced is found by reading after a while.
+    """
     world = World()
     process, reader = await world.process(), await world.process()
     arm, is_deaf = reader.wire.watch, False

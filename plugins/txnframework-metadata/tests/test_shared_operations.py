@@ -85,7 +85,7 @@ async def test_a_cancelled_send_leaves_the_others_alone(cancelled: int) -> None:
     await asyncio.wait(sends[:cancelled])
     stop.go.set()
     await asyncio.gather(*sends[cancelled:])
-    # A step of which nobody waits any more was cancelled before it was sent.
+    # A step whose callers were all cancelled was cancelled before it was sent.
     assert world.operations() == (5 if cancelled < 5 else 0)
     await process.commit(txn)
     for segment, send in zip(SEGMENTS, sends, strict=True):
@@ -198,7 +198,7 @@ async def test_two_processes_that_settle_together_take_few_steps() -> None:
 
 
 async def test_a_commit_is_settled_without_a_step_of_its_segments() -> None:
-    """Their open buffers are told, and all operations are removed by one step; a closed buffer is no longer told."""
+    """The open buffers are notified, and one step removes all operations; closed buffers are not notified."""
     world = World()
     world.coordinator_options = CoordinatorOptions()
     process = await world.process()

@@ -148,7 +148,7 @@ async def test_a_participant_that_is_away_does_not_hold_up_the_others(
     commits: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    Its operations stay, are counted, and are found again; operators are told of it in words.
+    Its operations stay, are counted, and are found again; operators get a message about them.
 
     A commit needs no step of a segment, only its operation is removed.
     """
@@ -307,7 +307,7 @@ async def test_a_damaged_header_stops_no_time_out(sweep_transactions_max: int) -
 
 
 async def test_a_damaged_header_hides_no_open_transaction() -> None:
-    """Those who look for what was left behind, and operators, are told of all others."""
+    """Sweeps and operators still see all other transactions."""
     process = await World().process()
     damaged, sound = await process.begin(1_000), await process.begin(2_000)
     await damage(process, damaged.txn_id)

@@ -98,7 +98,7 @@ async def test_an_end_between_the_reading_and_the_watch_is_not_missed() -> None:
 
 
 async def test_one_transaction_after_the_other_is_waited_for() -> None:
-    """The position advances to the next open one, whoever waits further goes on waiting."""
+    """The position advances to the next open transaction; callers that wait for a later position continue to wait."""
     world = World()
     process, reader = await world.process(), await world.process()
     one, two = await process.begin(), await process.begin()
@@ -138,7 +138,7 @@ async def test_a_sealed_segment_ends_the_waiting_once_it_is_decided() -> None:
 
 
 async def test_an_outcome_settled_in_the_same_process_is_visible_at_once() -> None:
-    """Before its operations are gone, without waiting for a watch to come round."""
+    """The outcome is visible before its operations are removed, without waiting for a watch."""
     world = World()
     process, other = await world.process(), await world.process()
     txn = await process.begin()
@@ -160,7 +160,7 @@ async def test_an_outcome_settled_in_the_same_process_is_visible_at_once() -> No
 
 
 async def test_a_failed_reading_is_told_to_who_waits_and_the_next_one_starts_afresh() -> None:
-    """Nothing spins, nobody hangs."""
+    """The waiting callers get the error; no task loops or hangs."""
     process = await World().process()
     buffer = await process.buffer()
     await buffer.recover()
@@ -213,7 +213,10 @@ async def test_who_gives_up_waiting_leaves_nothing_behind() -> None:
 
 
 async def test_readings_wanted_at_the_same_time_are_shared() -> None:
-    """One that began before somebody asked is not good enough; one that begins after it serves all who asked."""
+    """A reading that began before the request does not serve it.
+
+    One reading serves all requests made before it begins.
+    """
     process = await World().process()
     buffer = await process.buffer()
     await buffer.recover()
@@ -244,7 +247,7 @@ async def test_who_waits_after_a_reading_does_not_have_it_repeated() -> None:
 
 
 async def test_a_reading_that_began_before_the_watches_told_is_not_relied_on() -> None:
-    """Somebody else's reading takes the end, then the ledger grows: who waits reads again."""
+    """Another caller's reading takes the end, then the ledger grows: the waiting caller reads again."""
     world = World()
     process, reader = await world.process(), await world.process()
     buffer = await reader.buffer()

@@ -167,7 +167,7 @@ def test_messages(tmp_path: Path) -> None:
 
 
 async def test_a_reply_that_arrives_while_the_loop_is_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Is not lost: the request was waited for longer than it may be, but nobody looked meanwhile."""
+    """A reply that arrives before the timeout is used, even if the loop was blocked past the timeout."""
     host, _, port = shared_hosts().split(",")[0].rpartition(":")
     async with Proxy((host, int(port))) as proxy:
         address = "{}:{}".format(*proxy.address)

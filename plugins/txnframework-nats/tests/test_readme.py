@@ -11,7 +11,7 @@ README = Path(__file__).parents[1] / "README.md"
 
 
 def test_options() -> None:
-    """The table names every option, and none that there is not; a number beside it is its default."""
+    """The table lists every option, and no unknown one; a number beside an option is its default."""
     rows = re.findall(r"^\| (`[^|]*`) \| ([^|]*) \|", README.read_text(encoding="utf-8"), re.MULTILINE)
     assert {name for names, _ in rows for name in re.findall(r"`(\w+)`", names)} == {*MetadataOptions.__struct_fields__}
     defaults = MetadataOptions()

@@ -77,7 +77,7 @@ def test_members_of_the_embedded_cluster(how: str) -> None:
     """While a member fails, the others confirm messages; after it has recovered, it has them."""
 
     async def read_both(host: str) -> None:
-        """Return when the member shows both messages: at first nobody leads, or the leader from before the cut."""
+        """Return when the member has both messages: at first there is no leader, or the one from before the cut."""
         async with client(host) as connected, asyncio.timeout(BOUND_S):
             messages = 0
             while messages < 2:

@@ -308,7 +308,7 @@ async def test_numbers(processes: Callable[..., tuple[Process, Process]]) -> Non
 
 @pytest.mark.parametrize("action", Action)
 async def test_micro_batches(processes: Callable[..., tuple[Process, Process]], action: Action) -> None:
-    """A batch is one span from its begin to its end, in the process that ends it, whoever began it how often."""
+    """A batch is one span from its begin to its end, in the process that ends it, for any number of begins."""
     process, other = processes()
 
     async with process.open() as client, other.open() as tasks:

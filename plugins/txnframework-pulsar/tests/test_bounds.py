@@ -78,7 +78,7 @@ def test_a_frame_of_many_ids_is_handled_in_parts(monkeypatch: pytest.MonkeyPatch
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - nothing tells of it
+    while not condition():  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0)
 
 

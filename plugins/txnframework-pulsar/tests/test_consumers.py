@@ -111,7 +111,7 @@ def test_messages_have_the_epoch_of_their_consumer(world: World) -> None:
 
 @pytest.mark.parametrize("durable", [True, False])
 def test_a_consumer_that_fails_is_closed(world: World, durable: bool) -> None:
-    """Its client learns it, and does not wait for ever. Here another program has written a header of the gateway."""
+    """The client gets the error and does not hang. Here, another program has written a header of the gateway."""
 
     async def send() -> None:
         await world.client.create_topic(world.topic("orders"), exist_ok=True)
@@ -125,7 +125,7 @@ def test_a_consumer_that_fails_is_closed(world: World, durable: bool) -> None:
 
 
 class Broken:
-    """What a consumer works with: it finds no message, in a way that nobody expects, and notes what is written."""
+    """The broker side of a consumer: receiving raises an unexpected error, and writes are recorded."""
 
     subscription = "s"
 

@@ -66,7 +66,7 @@ def test_gateway_that_does_not_serve(scalable: World) -> None:
 
 
 def test_stream_consumers_stand_by_for_each_other(scalable: World) -> None:
-    """Each subscribes exclusively, as it is told; another consumer of that type is refused."""
+    """Each stream consumer subscribes exclusively; another consumer of that type is refused."""
     sender = scalable.connect().create_producer(SERVED)
     streams = [scalable.wire() for _ in range(2)]
     for number, wire in enumerate(streams, 1):

@@ -28,7 +28,7 @@ def close(wire: Wire) -> None:
 
 
 def test_exclusive_access(world: World) -> None:
-    """Nobody else gets in, and it is not given while somebody is there."""
+    """An exclusive producer keeps others out, and is refused while the topic has another producer."""
     first, second = opened(world), opened(world)
     epoch = produce(first, pb.Producer.EXCLUSIVE).topic_epoch
     assert produce(second, pb.Producer.SHARED, "error").error == pb.PRODUCER_BUSY

@@ -145,7 +145,7 @@ def test_a_transaction_that_is_not_known(client: Client) -> None:
 
 
 def test_a_message_of_a_transaction_that_has_ended(client: Client) -> None:
-    """Its client gives the message up, and does not send it again for ever."""
+    """The client drops the message, instead of sending it again without end."""
     for action in (pb.EndTxn.COMMIT, pb.EndTxn.ABORT):
         txn = client.begin()
         client.end(txn, action)
@@ -194,7 +194,7 @@ def test_transactions_end_with_their_gateway(world: World, client: Client) -> No
 
 @pytest.mark.parametrize("action", [pb.EndTxn.COMMIT, pb.EndTxn.ABORT])
 def test_a_transaction_of_another_program_is_left_alone(world: World, client: Client, action: pb.EndTxn.Action) -> None:
-    """Whoever guesses its id cannot end it through a gateway."""
+    """A client that guesses the id of another program's transaction cannot end it through a gateway."""
     other = world.client.transaction(domain="persistent" if world.domain == "persistent" else "segment")
     world.run(other.begin())
     most, least = txn_bits(other.id)

@@ -60,7 +60,7 @@ async def visible(world: World, after: Position = EARLIEST) -> list[str]:
 
 
 async def decided(world: World, txn: TxnID, action: Action = Action.COMMIT) -> Transaction:
-    """Decide a transaction, and let nobody be told: its end times out."""
+    """Decide a transaction without a notification: its end times out."""
     world.participants.out_of_reach.add(Participant(SEGMENT))
     ending = asyncio.ensure_future(world.coordinator.end(End(txn, action)))
     await run_ready()

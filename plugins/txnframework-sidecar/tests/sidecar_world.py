@@ -67,7 +67,7 @@ async def open_busy_for_large_transactions(context: SegmentContext) -> ITransact
 
 
 class ShortLedgers(SidecarInMemory):
-    """Ledgers of two entries, compacted when somebody trims."""
+    """Ledgers of two entries, compacted on trimming."""
 
     buffer = replace(SidecarInMemory.buffer, open=open_in_short_ledgers)
 

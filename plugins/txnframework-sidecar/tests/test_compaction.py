@@ -46,7 +46,7 @@ async def test_compaction_while_it_is_read(harness: WorldHarness, world: World) 
 
 
 async def test_killed_while_compacting(harness: WorldHarness) -> None:
-    """Killed at any step of compaction, nothing is lost, and whoever compacts next goes on."""
+    """A kill at any step of compaction loses nothing, and the next compaction continues."""
     async with harness.open() as other:
         expected = await filled(other, 2)
         step, reached = 0, True

@@ -38,7 +38,7 @@ from txnframework.testing.world import World
 
 
 async def test_appended_and_the_reply_lost(harness: WorldHarness, world: World) -> None:
-    """Sent again in its transaction it stands in the sidecar once, from whichever process it is sent again."""
+    """A message that is sent again in its transaction, from any process, is stored in the sidecar once."""
     async with harness.open() as other:
         txn = await begin(world)
         await send(world, 1, txn)
@@ -130,7 +130,7 @@ async def test_two_processes_end_at_once(harness: WorldHarness) -> None:
 
 @pytest.mark.parametrize("kind", [ShortLedgers])
 async def test_killed_between_marker_and_note(harness: WorldHarness) -> None:
-    """Killed at any step of ending, and both ledgers closed since: whoever ends it again makes it visible once."""
+    """After a kill at any step, and with both ledgers closed, ending the transaction again makes it visible once."""
     step, reached, expected = 0, True, list[str]()
     async with harness.open() as other:
         while reached:
@@ -156,7 +156,7 @@ async def test_killed_between_marker_and_note(harness: WorldHarness) -> None:
 
 
 async def marked_not_noted(harness: WorldHarness, other: World, sequence: int) -> Transaction:
-    """Send in a transaction and commit it; whoever settles it is killed between its marker and its note."""
+    """Commit a transaction with a message; the process that settles it is killed between its marker and its note."""
     before = await other.buffer.max_read_position()
     txn = await begin(other)
     await send(other, sequence, txn)

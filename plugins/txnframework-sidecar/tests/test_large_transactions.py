@@ -225,7 +225,7 @@ async def test_trimmed_while_its_writer_is_held_up(meanwhile: str, harness: Worl
 
 
 async def test_trimmed_while_it_is_written_and_ended(harness: WorldHarness) -> None:
-    """Whoever trims is held up at any step while a large transaction is written and committed: it is read."""
+    """Trimming pauses at any step while a large transaction is written and committed: the transaction can be read."""
     async with harness.open() as other:
         step, reached, after = 0, True, EARLIEST
         while reached:
@@ -272,7 +272,7 @@ async def test_sent_again_it_stands_once(harness: WorldHarness, world: World) ->
 
 
 async def test_killed_at_any_step_of_ending(harness: WorldHarness) -> None:
-    """Between its markers and its note, or before: whoever ends it again makes it visible once."""
+    """After a kill before or between its markers and its note, ending it again makes it visible once."""
     async with harness.open() as other:
         step, reached, expected = 0, True, list[str]()
         while reached:

@@ -1,4 +1,4 @@
-"""Names that somebody types cannot steer the terminal on which the commands complain of them."""
+"""Names in arguments cannot steer the terminal on which the commands print errors about them."""
 
 from __future__ import annotations
 

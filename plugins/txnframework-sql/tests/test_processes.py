@@ -139,7 +139,7 @@ async def test_watch_across_processes(url: str, start: Start, target: Key | KeyR
 
 async def test_lease_of_a_killed_process(url: str, start: Start) -> None:
     """A waiting process gets the lease of a killed one, with a higher fencing number."""
-    # Whoever looks has a clock of its own, so that no process has to be quick to keep what it has.
+    # The observer has a clock of its own, so that no process has to be quick to keep its leases.
     environment = VirtualEnvironment(now_ms=SystemEnvironment().now_ms())
     clock = clock_of(environment.now_ms)
     store = await open_metadata_store(url, environment, MetadataOptions(), clock=clock)

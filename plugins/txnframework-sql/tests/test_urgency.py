@@ -221,11 +221,11 @@ class SleepingEnvironment(VirtualEnvironment):
     """An environment in which nothing that sleeps wakes up, as in an event loop that is busy."""
 
     async def sleep_until(self, at_ms: int) -> None:
-        """Sleep for ever."""
+        """Sleep without end."""
         await asyncio.get_running_loop().create_future()
 
     async def sleep(self, duration_ms: int) -> None:
-        """Sleep for ever."""
+        """Sleep without end."""
         await asyncio.get_running_loop().create_future()
 
 

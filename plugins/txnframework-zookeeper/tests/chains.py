@@ -1,9 +1,9 @@
 """
-A program that runs transactions without end, whatever fails meanwhile, and tells what became of each of them.
+A program that runs transactions without end, whatever fails meanwhile, and prints the outcome of each.
 
 Each transaction takes links from its own topic, sends each one to ``left`` and ``right``, the next link to its own
 topic again, and acknowledges what it took. So a chain is the numbers from 0 on without a gap; a link that is missing,
-torn, or there twice shows, and so does a chain that stands still.
+torn, or there twice shows, and so does a chain that stops.
 
     python chains.py work METADATA LEDGER NAME     one worker; ends, between two transactions, when its input ends
     python chains.py look METADATA LEDGER          follows both topics and says each link that it sees

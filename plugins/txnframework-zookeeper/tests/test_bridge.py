@@ -124,7 +124,7 @@ async def test_what_a_server_does_not_take_yet_holds_nobody_up(server: Ensemble)
 
 
 async def test_a_loop_that_is_held_up_keeps_its_session(url: str) -> None:
-    """For longer than its timeout: what the server says meanwhile is read, and it is told that the client is there."""
+    """The loop is blocked for longer than the session timeout: server messages are read, and heartbeats are sent."""
     async with opened(url, MetadataOptions(session_ttl_ms=2_400)) as zookeeper:
         await zookeeper.multi([CreateNode("/e", b"", is_ephemeral=True)])
         session, connections = zookeeper.session.session_id, zookeeper.session.connections
@@ -297,7 +297,7 @@ def test_nothing_is_kept_for_a_loop_that_was_closed() -> None:
 
 
 async def test_a_closed_client_says_so(url: str) -> None:
-    """Whoever waits is told, and whoever comes later; closing may be repeated."""
+    """Pending and later calls get an error that says so; closing may be repeated."""
     async with opened(url) as zookeeper:
         reads = [asyncio.ensure_future(zookeeper.get("/")) for _ in range(10)]
         await asyncio.sleep(0)
@@ -312,7 +312,7 @@ async def test_a_closed_client_says_so(url: str) -> None:
 
 
 def test_a_client_belongs_to_its_event_loop(url: str) -> None:
-    """In another one it says so, and does not wait for ever."""
+    """Using the client in another event loop raises an error instead of hanging."""
     first = asyncio.new_event_loop()
     zookeeper = first.run_until_complete(ZooKeeperClient.open(locate(url), MetadataOptions()))
     try:
@@ -350,7 +350,7 @@ def _use(zookeeper: ZooKeeperClient, there: Connection) -> None:
 
 
 async def test_a_listener_that_fails_keeps_nobody_from_an_answer(url: str) -> None:
-    """What kazoo's thread puts into the loop is delivered, each thing by itself; the failure is told to the loop."""
+    """Events of kazoo's thread are delivered to the loop one by one; the failure is reported to the loop."""
     told: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
     async with opened(url) as zookeeper:

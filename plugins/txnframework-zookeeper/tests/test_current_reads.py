@@ -26,14 +26,14 @@ async def test_reads_see_what_was_confirmed_at_another_server(ensemble: Ensemble
 
 
 async def test_a_client_is_served_by_a_follower(ensemble: Ensemble) -> None:
-    """Where ``sync`` is worth something, and writes wait for nobody's reads."""
+    """On a follower ``sync`` has an effect, and writes do not wait for reads."""
     for _ in range(6):
         async with opened(f"zookeeper://{ensemble.hosts}/roles") as client:
             assert client.session.role is ServerRole.FOLLOWER
 
 
 async def test_reads_at_the_leader_wait_for_a_write(ensemble: Ensemble) -> None:
-    """It is reached where nobody else is; behind a ``sync`` alone it answers with what was before, now and then."""
+    """Reads reach the leader where no other server is used; ``sync`` alone sometimes gives outdated answers."""
     async with opened(f"zookeeper://{ensemble.leader().host}/roles") as client:
         assert client.session.role is ServerRole.LEADER
         before = await client.multi([CreateNode("/a"), SetNode("/a", b"")])

@@ -114,7 +114,7 @@ def ways(zookeeper: ZooKeeper) -> Iterator[Ways]:
 
 @pytest.mark.parametrize("at_reply", [False, True], ids=["asked", "applied"])
 def test_leader_killed_in_mid_commit(zookeeper: ZooKeeper, place: str, tmp_path: Path, at_reply: bool) -> None:
-    """The leader dies while a write is on its way to it, or has just been applied and nobody has heard of it."""
+    """The leader dies while a write is on its way, or after the write was applied and before its reply."""
     leader = zookeeper.leader()
     with ways(zookeeper) as before, story(f"zookeeper://{before.hosts}/{place}", tmp_path) as told:
         moment = before.moment = Moment(SHARED_BY_ALL, at_reply, leader.kill)
@@ -143,7 +143,7 @@ def test_server_paused_for_longer_than_a_session(zookeeper: ZooKeeper, place: st
 
 
 def test_majority_lost(zookeeper: ZooKeeper, place: str, tmp_path: Path) -> None:
-    """Without a majority nothing is decided and everybody is told so; when it is back all go on."""
+    """Without a majority, nothing is decided and every client gets an error; when it is back, all continue."""
     with story(f"zookeeper://{zookeeper.hosts}/{place}", tmp_path) as told:
         lost = zookeeper.servers[:2]
         for server in lost:

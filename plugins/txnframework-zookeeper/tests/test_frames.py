@@ -18,7 +18,7 @@ BOUND_S = 120.0
 
 
 class Tap(ZooKeeperTap):
-    """Writes down what passes, and loses what it is told to."""
+    """Records the traffic, and drops the requested frames."""
 
     def __init__(self, proxies: list[Proxy], lost: set[Operation], seen: list[object]) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Tap(ZooKeeperTap):
 
 
 async def test_requests_replies_and_events() -> None:
-    """Each request is seen, its reply with it, and what is told of watches; a lost reply is one of a thing done."""
+    """Each request is seen with its reply, as are watch events; a lost reply belongs to a completed request."""
     lost: set[Operation] = set()
     seen: list[object] = []
     host, _, port = shared_hosts().split(",")[0].rpartition(":")

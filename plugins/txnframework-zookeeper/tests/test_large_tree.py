@@ -96,7 +96,7 @@ def transactions(size: Size) -> Iterator[list[StepPart]]:
 
 
 def nodes(size: Size) -> Iterator[Op]:
-    """Return the nodes of all transactions as the store would make them, each behind those it stands below."""
+    """Return the nodes of all transactions as the store would make them, parents first."""
     options = MetadataOptions()
     known = NodeCache(10 * (size.open + size.finished))
     planner = Planner(known, options.index_entries_together_max)
@@ -163,7 +163,7 @@ async def measured(what: str, do: Callable[[], Awaitable[object]]) -> None:
 
 
 async def check(hosts: str, size: Size) -> None:
-    """Load, look at every listing, and use the store as it stands then."""
+    """Load the tree, check every listing, and use the loaded store."""
     # A server that collects garbage among millions of nodes may be silent for long.
     options = MetadataOptions(session_ttl_ms=60_000)
     store = await open_metadata_store(f"zookeeper://{hosts}/large", SystemEnvironment(), options)

@@ -280,7 +280,7 @@ async def test_what_dies_with_its_process_is_removed(
     store: ZooKeeperMetadataStore,
     other: ZooKeeperMetadataStore,
 ) -> None:
-    """The record is the old one or the new one as a whole, and whoever comes next removes what is left over."""
+    """The record is entirely old or new, and the next writer removes leftovers."""
     old, new = value(), value()
     await store.put(Put(A, old, Expect.ABSENT))
     Dying(store).at(is_it, is_applied=is_applied)
@@ -309,7 +309,7 @@ async def test_what_dies_with_its_process_is_removed(
 
 
 async def test_one_that_lives_is_not_disturbed(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
-    """Two that write one record at a time: nobody removes what the other one stages, and one of them wins."""
+    """Two processes write one record: neither removes the staged parts of the other, and one of them wins."""
     await store.put(Put(A, b"", Expect.ABSENT))
     versions = set()
     for _ in range(4):

@@ -90,7 +90,7 @@ def test_every_key_below_a_node_begins_with_its_text() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_range_lies_below_its_start(seed: int) -> None:
-    """Whatever range is asked for, all keys in it stand below the node where the search begins."""
+    """For any range, all of its keys are below the node where the search begins."""
     source = random.Random(seed)
     keys = random_paths(seed, 300)
     ranges = [KeyRange(*sorted(source.sample(keys, 2))) for _ in range(200)]
@@ -209,7 +209,7 @@ def test_the_name_of_an_entry_says_key_and_record(depth: int) -> None:
 
 
 def test_an_index_range_lies_below_its_start() -> None:
-    """Whatever range of an index is asked for, all entries in it stand below the node where the search begins."""
+    """For any range of an index, all of its entries are below the node where the search begins."""
     source = random.Random(5)
     keys = random_index_keys(4, 200)
     ranges = [IndexRange("i", *sorted(source.sample(keys, 2))) for _ in range(200)]

@@ -1,4 +1,4 @@
-"""Leases live with a session: nobody relies on one that another can have, and no session's end is missed."""
+"""Leases end with their session: a holder never relies on a lease that another can have, and no end is missed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def opened(stack: AsyncExitStack, url: str, options: MetadataOptions | Non
 
 
 async def test_a_lease_ends_with_its_session(url: str) -> None:
-    """The holder is told, who waits is woken, the next holder's number is higher, and a check of the old one fails."""
+    """The holder is notified, waiters wake, the next holder's number is higher, and a check of the old lease fails."""
     async with AsyncExitStack() as stack:
         one, two = await opened(stack, url), await opened(stack, url)
         held = await one.acquire_lease("name", "one")
@@ -80,7 +80,7 @@ def noted(store: ZooKeeperMetadataStore) -> list[float]:
 
 
 async def test_a_holder_that_hears_nothing_gives_up_before_its_session_can_end(server: Ensemble) -> None:
-    """By its own clock: a server that is silent tells nobody that it ends a session."""
+    """The holder gives up by its own clock, because a silent server does not report the end of a session."""
     async with AsyncExitStack() as stack:
         # Long enough for a server that answers slowly beside other tests to answer within a part of it.
         options = MetadataOptions(session_ttl_ms=2_400, connect_timeout_ms=60_000)
@@ -110,7 +110,7 @@ async def test_a_holder_that_hears_nothing_gives_up_before_its_session_can_end(s
 
 
 async def test_an_acquisition_whose_reply_is_lost_is_decided_by_looking(url: str) -> None:
-    """The lease is held, or nobody has it; never by somebody who does not know of it."""
+    """The lease is either held by this process or free; it is never held without the holder's knowledge."""
     async with AsyncExitStack() as stack:
         store, other = await opened(stack, url), await opened(stack, url)
         for turn in range(10):

@@ -37,7 +37,7 @@ def everything_logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixt
 
 
 def test_what_a_login_makes_is_its_own(url: str, everything_logged: pytest.LogCaptureFixture) -> None:
-    """Another login, and nobody, are told that they may not; the password stands in nothing that is logged."""
+    """Another login, and an anonymous one, are refused; the password is never logged."""
 
     async def main() -> None:
         async with opened(with_login(url, f"alice:{SECRET}")) as alice:
@@ -108,7 +108,7 @@ def test_sasl_lets_in_who_knows_the_password(
 
 
 def test_tls_is_used_and_the_server_has_to_be_known(tmp_path: Path) -> None:
-    """A certificate that nobody vouches for is refused, and the error says so."""
+    """A certificate of an unknown authority is refused, and the error says so."""
     made = tls(tmp_path)
     trusting = MetadataOptions(tls=True, tls_ca=str(made.certificate), connect_timeout_ms=60_000)
     with Ensemble(tmp_path / "server", setup=made.setup) as server:

@@ -1,4 +1,4 @@
-"""A write whose reply was lost is looked for: it was done, is done again, or it is said that nobody can tell."""
+"""After a lost reply, a write is looked up: it was done, is repeated, or its outcome is unknown."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def test_what_others_wrote_over_cannot_be_told(
 async def test_a_removal_of_a_version_that_is_gone_cannot_be_told(
     store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing
 ) -> None:
-    """Somebody else may have removed it."""
+    """Another process may have removed it."""
     version = await store.put(Put(A, b"1", Expect.ABSENT))
     losing.lose(is_applied=True)
     with pytest.raises(OutcomeUnknown):
@@ -164,7 +164,7 @@ async def test_a_batch_of_removals_that_was_applied_is_not_said_to_be_refused(
 async def test_what_was_to_be_removed_and_still_lives_was_not_removed(
     store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing
 ) -> None:
-    """Whoever wrote over it meanwhile: the batch was not applied, and is told what its check finds now."""
+    """Another process overwrote the record: the batch was not applied, and gets the error of its check."""
     await store.put(Put(A, b"1", Expect.ABSENT))
     version = await store.put(Put(B, b"1", Expect.ABSENT))
 

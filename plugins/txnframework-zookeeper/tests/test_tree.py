@@ -332,7 +332,9 @@ async def test_two_clients_on_one_prefix_go_on(opened: Open) -> None:
 
 @in_a_loop
 async def test_a_number_that_is_taken_is_passed_over(opened: Open) -> None:
-    """Records that somebody put under the next numbers by their keys stay, and the number behind them is given."""
+    """Records that another process created under the next numbers by their keys remain, and the number after
+    them is used.
+    """
     async with opened() as store:
         prefix = Key("/op/x", "x")
         for number in range(3):
@@ -377,8 +379,8 @@ async def test_a_record_made_again_by_another_client_keeps_its_entries(opened: O
 
 @in_a_loop
 async def test_an_entry_that_an_earlier_life_did_not_have_is_taken_over(opened: Open) -> None:
-    """
-    Who replaces or removes a record by what it was in an earlier life stops nobody from giving it its entries again.
+    """Replacing or removing a record by its version of an earlier life does not prevent others from adding its entries
+    again.
 
     Both lives were written equally often, so ZooKeeper cannot tell them apart, and an entry of the later one stays.
     """
@@ -483,7 +485,7 @@ async def test_a_chroot_with_something_else_is_refused(opened: Open, url: str) -
 
 
 def test_the_top_of_the_servers_is_taken_unless_another_program_has_something_there(tmp_path: Path) -> None:
-    """ZooKeeper's own node is nobody's."""
+    """ZooKeeper's own node does not count as another program's."""
 
     async def main(url: str) -> None:
         await (await open_metadata_store(url, SystemEnvironment(), OPTIONS)).close()
@@ -501,7 +503,7 @@ def test_the_top_of_the_servers_is_taken_unless_another_program_has_something_th
 
 @in_a_loop
 async def test_all_who_open_a_new_chroot_at_once_have_one_store(url: str) -> None:
-    """Whoever finds the nodes of another first opening does not take them for another program's."""
+    """The nodes of a concurrent first opening are not mistaken for another program's."""
     stores = await asyncio.gather(*(open_metadata_store(f"{url}/one", SystemEnvironment(), OPTIONS) for _ in range(8)))
     assert len({store.identity for store in stores}) == 1
     for store in stores:
@@ -510,7 +512,7 @@ async def test_all_who_open_a_new_chroot_at_once_have_one_store(url: str) -> Non
 
 @in_a_loop
 async def test_text_that_cannot_be_stored_is_named(opened: Open) -> None:
-    """Half of a surrogate pair has no UTF-8 form: whoever uses it as a name is told where, in one sentence."""
+    """Half of a surrogate pair has no UTF-8 form: using it in a name raises one sentence with its position."""
     half, entry = "a\ud800", IndexEntry("a\ud800", b"")
     async with opened() as store:
         for what, do in (

@@ -1,4 +1,4 @@
-"""Watches wake whenever what they watch may have changed, also where nobody could tell them."""
+"""Watches wake whenever the watched records may have changed, also when no event could be delivered."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def wakes(watch: IWatch) -> None:
 
 
 async def waiting_for(watch: IWatch, store: ZooKeeperMetadataStore) -> asyncio.Task[None]:
-    """Return once somebody waits for a change, with what is done when it comes."""
+    """Return once a caller waits for a change, with the future that the change completes."""
     waiting = asyncio.ensure_future(wakes(watch))
     # What it asks before it waits is asked by then, and answered before what is asked now.
     await settle(store)
@@ -59,9 +59,9 @@ async def waiting_for(watch: IWatch, store: ZooKeeperMetadataStore) -> asyncio.T
 
 async def settle(store: ZooKeeperMetadataStore) -> None:
     """
-    Return once everything that happened has been told, and what is asked for it answered.
+    Return once all events have been delivered and the requests that they cause are answered.
 
-    What is told comes before the answers to what is asked; a range asks level by level.
+    Events come before the answers to requests; a range is requested level by level.
     """
     for _ in range(LEVELS_MAX):
         await store.zookeeper.sync()
@@ -82,7 +82,7 @@ async def sleeps(watch: IWatch, store: ZooKeeperMetadataStore) -> None:
 async def test_a_watch_wakes_for_every_change_and_for_no_other(
     target: Key | KeyRange | IndexRange, store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
 ) -> None:
-    """Made, written, removed and made again, by somebody else; what stands beside it wakes nobody."""
+    """Another process creates, writes, removes and recreates the record; changes of neighbours wake no watch."""
     watch = await store.watch(target)
     for _ in range(3):
         await other.put(Put(RECORD, b"1", Expect.ABSENT, (ENTRY,)))
@@ -104,7 +104,7 @@ async def test_a_watch_wakes_for_every_change_and_for_no_other(
 async def test_a_watch_wakes_when_it_may_have_missed_something(
     target: Key | KeyRange | IndexRange, loss: str, store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
 ) -> None:
-    """Nothing is told of what happens while there is no connection; afterwards it is armed again."""
+    """No events arrive while there is no connection; afterwards, the watch is armed again."""
     watch = await store.watch(target)
     seen = Seen(store.zookeeper)
     if loss == "session":
@@ -121,7 +121,7 @@ async def test_a_watch_wakes_when_it_may_have_missed_something(
 async def test_two_watches_of_one_place_end_one_by_one(
     store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
 ) -> None:
-    """The place is watched until nobody watches it, and can be watched again."""
+    """A place is watched until its last watch ends, and can be watched again."""
     one, two = await store.watch(RECORD), await store.watch(RECORD)
     waiting = await waiting_for(one, store)
     await one.close()
@@ -191,7 +191,7 @@ async def test_waiting_for_the_change_of_a_record_takes_two_reads(
 async def test_changes_while_nobody_waits_are_looked_at_once(
     store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
 ) -> None:
-    """However many there are; who waits then is told of the last, and of nothing when there was none."""
+    """However many changes happened, the next waiter gets the last one, and waits if there was none."""
     version = await other.put(Put(RECORD, b"0", Expect.ABSENT))
     watch = await store.watch(RECORD)
     assert IValueWatch.providedBy(watch)
@@ -297,7 +297,7 @@ async def test_a_range_is_watched_while_nodes_above_it_come_and_go(
 
 
 def test_a_store_that_is_closed_while_a_record_begins_to_be_watched(url: str) -> None:
-    """The caller is told, instead of waiting for an answer that nobody takes any more."""
+    """The caller gets an error, instead of waiting for a reply that is no longer processed."""
 
     async def story(store: ZooKeeperMetadataStore, proxy: ReplyProxy) -> None:
         proxy.hold_at(Operation.GET)

@@ -73,7 +73,7 @@ class TransactInOneStep(Story):
 
 
 class SendInTransaction(Story):
-    """What was given up must not be committed: the transaction is told that it failed."""
+    """A cancelled send must not be committed: its transaction is marked as failed."""
 
     covers = ("Producer.send",)
     sampled = ("metadata", "marker")
@@ -168,7 +168,7 @@ class CloseReader(Story):
 
 
 class Begin(Story):
-    """What began and nobody knows is aborted soon, so that it holds up nobody."""
+    """A transaction whose begin was cancelled is aborted soon, so that it blocks no reader."""
 
     covers = ("Transaction.begin",)
     sampled = ("metadata", "marker")

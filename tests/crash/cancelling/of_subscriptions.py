@@ -21,7 +21,7 @@ EXCLUSIVE, FAILOVER, SHARED, KEY_SHARED = "exclusive", "failover", "shared", "ke
 
 
 class OfType(Story):
-    """A story that is told for several types of subscription."""
+    """A story that runs for several types of subscription."""
 
     def __init__(self, type: str = EXCLUSIVE) -> None:
         self.type = type
@@ -105,7 +105,7 @@ class CloseWithDeadLetters(Story):
 
 
 class Receive(OfType):
-    """What was received by nobody is received by the next one who asks; what was received is acknowledged."""
+    """Messages that a cancelled receive did not return go to the next receive; returned ones are acknowledged."""
 
     covers = ("Consumer.receive", "Consumer.receive_many")
 

@@ -30,20 +30,19 @@ T = TypeVar("T")
 FAMILIES = ("metadata", "marker", "sidecar")
 SUBSCRIPTION = "billing"
 PROMPT_MS = 1_000
-"""What is begun has taken effect by then: long before a sweep comes round."""
+"""Time after which a call has taken effect; much shorter than the interval of sweeps."""
 CLOSE_MS = 5_000
 QUIET_MS = 300
-"""Whoever receives nothing for so long has received everything."""
+"""A consumer that receives nothing for this time has received everything."""
 SEED = 0
 
 
 class Stage:
-    """
-    One world in which a story is told once.
+    """One world in which a story runs once.
 
-    Without ``sweeps`` nobody does what a process leaves to others.
+    Without ``sweeps``, work that a process leaves to others is not done.
 
-    ``sent`` and ``acked`` say of each value of the topic whether it must be there, and whether it must be done.
+    For each value of the topic, ``sent`` says whether it must exist, and ``acked`` whether it must be acknowledged.
     """
 
     def __init__(self, family: str, sweeps: bool = True) -> None:
@@ -132,7 +131,7 @@ class Stage:
         return await self.other_machine.spawn(work)
 
     async def outcome(self, txn: Transaction) -> State:
-        """Return what others are told of a transaction."""
+        """Return the outcome of a transaction that others see."""
         try:
             return await self.elsewhere(self.other.outcome(txn.id))
         except TransactionNotFound:
@@ -148,7 +147,7 @@ class Stage:
         return await self.elsewhere(read())
 
     async def check_visible(self, value: bytes) -> None:
-        """Send a message that others can read soon: nothing that ended, or that nobody knows, is in its way."""
+        """Send a message that others can read soon: no ended or unknown transaction blocks it."""
         async with await self.other.producer(self.topic) as producer:
             await producer.send(value)
         self.sent[value] = Due.MUST
@@ -208,7 +207,7 @@ class Stage:
             await environment.sleep_until(environment.now_ms() + 20)
 
     def check_leases(self) -> None:
-        """Without a consumer nobody dispatches."""
+        """Without a consumer, no process dispatches."""
         found = self.world.spaces[0].records.scan(leases_range("dispatch "), 100).records
         assert not found, f"held without a consumer: {[record.key.path for record in found]}"
 

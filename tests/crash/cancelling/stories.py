@@ -17,10 +17,10 @@ class Story(ABC):
     """
     One call.
 
-    ``covers``: the public coroutines that it tells of, as ``Class.method``. ``sends``, ``acks``: the values that exist,
+    ``covers``: the public coroutines that it calls, as ``Class.method``. ``sends``, ``acks``: the values that exist,
     or are done, if it has happened, outside transactions; until it was repeated they may be. ``ends``: it ends the
     transaction of the stage, so that once it was begun it is decided soon. ``reports``: what a repetition may raise.
-    ``sampled``: the families in which the quick run tells it, those that it may matter to.
+    ``sampled``: the families in which the quick run includes it: those that it may affect.
     ``leaves_open``: a transaction is open after it, by intention, so readers wait.
     """
 

@@ -1,4 +1,4 @@
-"""Tells a story up to a step, gives the call up there in one of several ways, and looks whether the world is whole."""
+"""Runs a story up to a step, cancels the call there in one of several ways, and checks the invariants."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Point:
 
 
 class NotWhole(AssertionError):
-    """A call that was given up left something behind that nobody finishes or undoes."""
+    """A cancelled call left something behind that no process finishes or undoes."""
 
 
 def run(story: Story, family: str, point: Point, sweeps: bool = True) -> int:
@@ -100,7 +100,7 @@ class _Telling:
         if self.point.way is Way.CLOSED:
             self._close_under(calling)
             if not (stage.sweeps or self.begun):
-                return steps  # what nobody ended is open until a sweep comes
+                return steps  # transactions that were not ended are open until the next sweep
             stage.other_machine.do(story.check_soon(stage))
         else:
             self._give_up(calling, bell)

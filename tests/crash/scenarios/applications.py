@@ -18,7 +18,7 @@ FIRST_RUN, NEXT_RUN = "run 1", "run 2"
 VERSIONS = (1, 2)
 TIMEOUT_MS = 20_000
 TOO_LATE = (Fenced, TransactionConflict, TransactionNotFound)
-"""What a task is told whose run is over."""
+"""Errors that a task of a finished run receives."""
 
 
 def ranges_of(version: int) -> tuple[SourceRange, ...]:
@@ -29,11 +29,10 @@ def ranges_of(version: int) -> tuple[SourceRange, ...]:
 
 
 class Batches(Scenario):
-    """
-    Two batches, one after the other, in each of which a driver and the bystander, its executor, write at once.
+    """Two batches, one after the other, in each of which a driver and the bystander, its executor, write at once.
 
-    The first one acknowledges what it was made of. Whoever comes after the driver's death is a new run: it does what
-    is not committed yet, and the run before it is fenced.
+    The first one acknowledges its input. After the driver's death, a new run does what is not yet committed, and fences
+    the earlier run.
     """
 
     subscriptions: ClassVar[tuple[tuple[str, str], ...]] = ((ORDERS, BILLING),)

@@ -49,7 +49,7 @@ class Compact(Scenario):
         await self.compact_again(client)
 
     async def compact_again(self, client: Client) -> None:
-        """Whoever compacts next leaves one generation of ledgers."""
+        """The next compaction leaves one generation of ledgers."""
         self.story.check_topic(ORDERS, await self.compacted(client), "a reader of what was compacted")
         await client.compact(ORDERS, Everything)
 
@@ -109,7 +109,7 @@ class CompactNulls(Scenario):
         await self.compact_again(client)
 
     async def compact_again(self, client: Client) -> None:
-        """Whoever reads before that finds the null behind what it deletes, or neither."""
+        """Until then, a reader finds the null behind the message that it deletes, or neither."""
         last = dict(await self.compacted(client))
         assert (last.get(b"deleted"), last.get(b"kept")) == (None, b"2"), f"a reader finds {last}"
         await client.compact(PRICES)

@@ -16,7 +16,7 @@ QUIET_MS = 5_000
 
 
 class PutAside(Scenario):
-    """A message is moved to the dead-letter topic, which is made for it; whoever comes after sees to it."""
+    """A message is moved to a dead-letter topic, which is created for it; the next consumer completes the move."""
 
     topics: ClassVar = {ORDERS: 1}
     subscriptions = ((ORDERS, BILLING),)

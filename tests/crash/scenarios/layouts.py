@@ -13,7 +13,7 @@ from txnframework.model import TopicName
 
 
 class Split(Scenario):
-    """A split of a segment with messages and a subscription; whoever comes after finishes it, and sends on."""
+    """A split of a segment with messages and a subscription; the next client finishes it and sends more."""
 
     topics: ClassVar = {ORDERS: 1}
     subscriptions = ((ORDERS, BILLING),)

@@ -34,7 +34,7 @@ class _WithRows(Scenario):
             self.story.promise(self.txn.id, await client.outcome(self.txn.id))
 
     def taken_for_gone(self) -> None:
-        self.connection.crash()  # a database ends the transaction of a process that stands still
+        self.connection.crash()  # a database ends the transaction of a suspended process
 
     def check(self) -> None:
         committed = any(state is State.COMMITTED for state, _ in self.story.decided.values())

@@ -10,7 +10,7 @@ from txnframework import Client, Producer, Transaction
 
 
 class PublishPlain(Scenario):
-    """Two sends outside transactions; whoever comes after sends the same again, under the same name and numbers."""
+    """Two sends outside transactions; the next client repeats them under the same name and sequence ids."""
 
     async def operate(self, client: Client) -> None:
         async with await client.producer(ORDERS, name="till") as producer:

@@ -12,7 +12,7 @@ from txnframework.model import Reach
 
 
 class SendWhileAborted(Scenario):
-    """The victim sends, acknowledges and commits; either it is told no, or all of it counts."""
+    """The victim sends, acknowledges and commits; either it is refused, or all of it takes effect."""
 
     subscriptions = ((ORDERS, BILLING),)
     rounds_max = 60
@@ -58,7 +58,7 @@ class SendWhileAborted(Scenario):
 
 
 class CommitWhileAborted(SendWhileAborted):
-    """Both end it at the same time: everybody is told one outcome."""
+    """Two processes end a transaction at the same time: both receive one outcome."""
 
     rounds_max = 10
 

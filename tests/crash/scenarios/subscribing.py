@@ -85,7 +85,10 @@ class Unsubscribe(Subscribe):
 
 
 class Seek(Scenario):
-    """A subscription is moved back over what was acknowledged; afterwards it stands before or after the move."""
+    """A subscription is moved back over acknowledged messages.
+
+    Afterwards its position is from before or after the move.
+    """
 
     topics: ClassVar = {ORDERS: 1}
     subscriptions = ((ORDERS, BILLING),)

@@ -71,7 +71,7 @@ class Abort(Commit):
 
 
 class _Ended(_Prepared):
-    """The same transaction, ended where nobody settles it."""
+    """The same transaction, ended where no process settles it."""
 
     transactions: ClassVar = {"sweep": False}
     outlives_client = True
@@ -100,7 +100,7 @@ class SettleAborted(SettleCommitted):
 
 
 class CollectCommitted(_Ended):
-    """A sweep that finds past its retention what nobody settled: it finishes it, then forgets it."""
+    """A sweep finds an unsettled transaction past its retention: the sweep settles it, then removes it."""
 
     transactions: ClassVar = {"sweep": False, "retention_ms": 0}
 

@@ -13,15 +13,14 @@ ABORT_RETENTION_MS = 1_000
 NOTICED_MS = 5_000
 """By then the lease of who was killed has ended."""
 OWN_ROUNDS_MS = 10**9
-"""Nobody trims by himself."""
+"""No process trims by itself."""
 
 
 class Trim(Scenario):
-    """
-    Two closed ledgers go, the first with an aborted message; a third one is not acknowledged and stays.
+    """Two closed ledgers go, the first with an aborted message; a third one is not acknowledged and stays.
 
-    Afterwards everything that stood in the first two is sent again under its old numbers: what was committed is
-    confirmed and not stored again, what was aborted is stored.
+    Afterwards, the messages of the first two are sent again with their old sequence ids: committed ones are confirmed
+    and not stored again, aborted ones are stored.
     """
 
     topics: ClassVar = {ORDERS: 1}

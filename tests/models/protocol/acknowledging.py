@@ -3,7 +3,7 @@ Acknowledgments are put, then others' are looked for; what a branch acknowledges
 (``writer``, ``conflict_check`` and ``store`` in ``txnframework_metadata.pending_acks`` follow this).
 
 Who takes part: *two transactions*, each with one process that acknowledges two messages of one subscription in turn,
-the first a then b, the second b then a. The transactions may be committed or aborted any time, by somebody else, also
+the first a then b, the second b then a. The transactions may be committed or aborted any time, by another process, also
 while an acknowledgment is under way. Each transaction has one record, that grows with the second message, and one
 *settler*, that reads the record, then the header, then the record again, moves the cursor, and deletes the record. So
 has a process that opens the subscription, which settles what it finds ended.
@@ -163,7 +163,7 @@ class Model:
         if not mine.overlaps:
             yield f"{name} confirms {message}", _answered(mine._replace(confirmed=mine.confirmed | {message}))
         elif mine.header is not Header.OPEN and self._without is not Rule.TAKEN_BACK_WHILE_OPEN:
-            # Aborted, it has no effect; committed, nobody can say any more: the answer is an unknown outcome.
+            # Aborted, it has no effect; committed, its effect is not known any more: the answer is an unknown outcome.
             yield f"{name} cannot take {message} back", _answered(mine if mine.header is Header.COMMITTED else refused)
         elif mine.record is None:
             yield f"{name} finds that {message} is gone", _answered(refused)

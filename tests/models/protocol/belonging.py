@@ -5,7 +5,7 @@ Opening refuses a ledger of which an older state was restored, and never a healt
 Who takes part: *writers*, who append entries and put intents that name the ledger's end; a *settler*, who writes an
 abort record that speaks of the end; and one *opener*, who reads where the ledger ends, the intents, the abort records
 that speak of more than that, and again where it ends. The ledger is healthy; or it was restored after intents or abort
-records had spoken of places that it has not any more, and then nobody writes before it was opened.
+records had named positions that it no longer has, and then it is opened before any write.
 
 The rule: all that the metadata store says is read before the end that bounds it. The first look at the end only saves
 reading abort records that cannot matter.
@@ -26,7 +26,7 @@ ACCEPTED = "a restored ledger is accepted"
 
 
 class Rule(StrEnum):
-    """What tells a restored ledger from a busy one."""
+    """How a restored ledger is distinguished from a busy one."""
 
     END_LAST = "the end is read after what speaks of it"
     INTENTS_ARE_READ = "no intent may speak of more than the end"

@@ -4,7 +4,7 @@ Another process commits a transaction by its id (``coordinator.unfinished_commit
 
 Who takes part: the *owner*, who is admitted to the open ledger by a record, and appends to that ledger, and may be
 paused before each step; a *committer*, who does not know what the owner is about to do, and may be killed and begin
-again; somebody who appends *plain* entries; and the owner's *timeout*. An admission is the weaker of its two forms: the
+again; a writer of *plain* entries; and the owner's *timeout*. An admission is the weaker of its two forms: the
 record is put, and then the header is read again. An append names the ledger of the admission. The open ledger refuses
 it if it is another one. A reader may read as soon as the header is COMMITTED.
 

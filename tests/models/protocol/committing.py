@@ -7,7 +7,7 @@ transaction and sends one COMMIT; a *sweep*, which reads the header and later ab
 of an operator, which reads the header and later commits it by compare-and-set. The *database* carries a COMMIT out some
 time after it was sent, also after the connection was lost. It rolls a transaction back when it notices that the
 connection is gone and no COMMIT is on its way. The reply to the COMMIT may be lost, and the application may be killed
-at any step. An application without a reply finds out what happened, and then tells its caller.
+at any step. An application without a reply finds out the outcome, and then returns it to its caller.
 
 The messages and acknowledgments count if and only if the header is COMMITTED.
 """

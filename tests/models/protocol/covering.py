@@ -1,19 +1,18 @@
-"""
-What a cumulative acknowledgment in a transaction stands for: what its consumer was given and has not acknowledged yet
-(``txnframework.broker.dispatch.claims`` and ``judge`` in ``txnframework.model.ack_overlap`` follow this).
+"""What a cumulative acknowledgment in a transaction stands for: what its consumer was given and has not acknowledged
+yet (``txnframework.broker.dispatch.claims`` and ``judge`` in ``txnframework.model.ack_overlap`` follow this).
 
 Who takes part: three messages, of which the first two are one batch, and two *holders* of the subscription's lease.
 ``a`` has the lease first, and two transactions, one after the other; ``b`` takes over at any moment, and has one. ``a``
 goes on with what it was given, as a process does that was paused, and *notices* later that its lease was lost; then it
-may get it back, and its application knows nothing of all that. Each
-acknowledges any message it was given, individually or cumulatively, twice in a transaction; a transaction may be
-aborted at any moment, by its timeout. What a committed transaction acknowledged is done at once: that this is so before
-the cursor has it, the model ``acknowledging`` shows.
+may get it back, and its application knows nothing of all that. Each acknowledges any message it was given, individually
+or cumulatively, twice in a transaction; a transaction may be aborted at any moment, by its timeout. What a committed
+transaction acknowledged is done at once: that this is so before the cursor has it, the model ``acknowledging`` shows.
 
 The application processes in a transaction each message that it acknowledges by name, and with a cumulative
 acknowledgment everything before it that it was given and that none of its own committed transactions acknowledged.
 
-The rule: no message is processed in two committed transactions. And nothing is refused that nobody else has a part in.
+The rule: no message is processed in two committed transactions. And no acknowledgment is refused unless another holder
+has a part in it.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ class Ack(NamedTuple):
 
 
 class UnderWay(NamedTuple):
-    """An acknowledgment that is not answered yet; ``claimed``: what the holder knows that it stands for."""
+    """An unanswered acknowledgment; ``claimed``: the messages that the holder knows it to cover."""
 
     ack: Ack
     claimed: Messages
@@ -176,7 +175,7 @@ class Model:
                 yield f"{name} finds that it may acknowledge {ack}", _with(state, name, begun)
 
     def _claimed(self, holder: Holder, ack: Ack) -> Messages:
-        """Return what the holder's own memory says that it stands for."""
+        """Return the messages that the acknowledgment covers by the holder's own memory."""
         given = holder.given if self._without is Rule.NOT_GIVEN_AGAIN else holder.given | holder.old
         if self._without is Rule.LOST_WITH_THE_LEASE and ack.message not in holder.given:
             given = NONE  # nothing of it is remembered under the lease that there is
@@ -262,7 +261,7 @@ def _processed(holder: Holder, ack: Ack) -> Messages:
 
 
 def _is_nobodys(state: State, name: str, ack: Ack) -> bool:
-    """Whether nobody else has a part in what a cumulative acknowledgment stands for, and what it names is not done."""
+    """Return whether no other holder has a part in the covered messages, and the named message is unfinished."""
     holder, other = (state.a, state.b) if name == "a" else (state.b, state.a)
     theirs = other.acknowledged(Header.COMMITTED) & _processed(holder, ack)
     in_the_way = any(_overlap(ack, held) for held in _others(state, name))

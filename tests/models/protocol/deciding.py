@@ -1,18 +1,16 @@
-"""
-Whether an entry is aborted is decided when it is fetched (``entry_reader``, ``segment_view`` and
-``outcomes`` in ``txnframework_metadata.buffer`` follow this).
+"""Whether an entry is aborted is decided when it is fetched (``entry_reader``, ``segment_view`` and ``outcomes`` in
+``txnframework_metadata.buffer`` follow this).
 
 Who takes part: a *writer*, who puts the intent of transaction t and appends entries of it (the first together with the
 intent, in one step, where one database has both), and who may be paused and append more to the ledger that is still
-open, after t was aborted; somebody who appends *plain* entries; whoever *ends*
-t; a *settler*, who writes the abort record, deletes the intent and at last the header; a *trimmer*, who removes the
-ledger and, a while after, its abort record; and one *reader* with two activities that run beside each other. The
-*reading* takes the ledger's end, then the intents, then their headers, announces how far may be read, and keeps what it
-found aborted until the next reading. A reading that t holds back may go on from what it found, the end and the intent:
-it looks at the header again. Entries may be *read ahead* of the announcement, and how t ended may be learnt from its
-header at any time, once it has. The *fetch* reads entries or takes those read ahead, and finds out how t ended: what is
-remembered for good, which may be forgotten any time as its place is bounded; else what the last reading found; else the
-abort record.
+open, after t was aborted; a writer of *plain* entries; a process that *ends* t; a *settler*, who writes the abort
+record, deletes the intent and at last the header; a *trimmer*, who removes the ledger and, a while after, its abort
+record; and one *reader* with two activities that run beside each other. The *reading* takes the ledger's end, then the
+intents, then their headers, announces how far may be read, and keeps what it found aborted until the next reading. A
+reading that t holds back may go on from what it found, the end and the intent: it looks at the header again. Entries
+may be *read ahead* of the announcement, and how t ended may be learnt from its header at any time, once it has. The
+*fetch* reads entries or takes those read ahead, and finds out how t ended: what is remembered for good, which may be
+forgotten any time as its place is bounded; else what the last reading found; else the abort record.
 
 The rule: everything announced has ended, so what neither the last reading nor an abort record calls aborted counts.
 """

@@ -5,7 +5,7 @@ A persistent topic is deleted and made again under the same name, while others s
 Who takes part: *two deleters*, one of the first topic and one of the second, whose replies may be lost, so that the
 call is repeated; *two finishers*, who remove what is left of a deleted topic and may be paused between any two steps;
 *two creators*, who make the next topic of the name, and may leave an empty ledger behind if another was quicker;
-whoever writes, by which the topic's ledgers *roll over*; and a *settler*, who puts abort records while there is a
+a writer, by which the topic's ledgers *roll over*; and a *settler*, who puts abort records while there is a
 ledger. The name means one managed ledger at a time. Its life, not known to the code, tells here of which topic it has
 entries.
 

@@ -24,7 +24,7 @@ STUCK = "a process waits for ever"
 
 
 class Rule(StrEnum):
-    """What makes a vacant range conclusive, and lets nobody wait for ever."""
+    """What makes a vacant range conclusive, and lets every wait end."""
 
     SHARED = "each process that puts an entry checks the cursor of its range, which excludes moves of it"
     LATER_STATEMENT = "a step looks at the ranges in a statement that begins once it has the locks of the cursors"

@@ -28,7 +28,7 @@ MISSED = "a reader misses an entry that was confirmed before it asked"
 
 
 class Rule(StrEnum):
-    """What fences a paused writer, and tells a lost reply from a refusal."""
+    """What fences a paused writer, and distinguishes a lost reply from a refusal."""
 
     BEHIND_WHAT_WAS_READ = "a record is stored only directly behind what its writer has read"
     DECIDED_AGAIN = "after a refusal the writer reads the log and decides again"

@@ -1,6 +1,5 @@
-"""
-Processes divide the segments of a subscription among them by leases, and divide them anew when a process comes or goes
-(``txnframework.broker.division`` decides, here as there; ``client._subscription.division`` carries it out).
+"""Processes divide the segments of a subscription among them by leases, and divide them anew when a process comes or
+goes (``txnframework.broker.division`` decides, here as there; ``client._subscription.division`` carries it out).
 
 Who takes part: *two members*, each a process with a consumer of the subscription. A member registers by a lease, looks
 at all leases, takes what it is to hold and gives up what another one is to hold. The first member may die, or be paused
@@ -8,7 +7,8 @@ until its session has ended and then go on; to leave is to die with nothing to a
 has a message and is split: *its child* follows it, and the type keeps an order.
 
 The rule: when nothing changes any more, each unfinished segment has one living dispatcher, and the shares are even. No
-segment goes to and fro. Nothing is acknowledged twice, whoever believes what of a lease, and nothing overtakes.
+segment moves back and forth. No message is acknowledged twice, whatever a process believes about a lease, and no
+message overtakes another.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from txnframework.broker.division import divide
 OTHER, PARENT, CHILD = (0, 1, 2)
 NAMES = ("the other segment", "the parent", "the child")
 TAKEN_MAX = 5
-"""More leases than this are not taken after one event, unless segments go to and fro."""
+"""Limit of leases taken after one event; more means that segments move back and forth."""
 
 TWICE = "an acknowledgment counted twice"
 OVERTAKEN = "a child is dispatched before its parent's message was acknowledged"

@@ -1,14 +1,13 @@
-"""
-Subscriptions begin and end by being listed in the topic's layout and struck off it; their cursors follow
+"""Subscriptions begin and end by being listed in the topic's layout and removed from it; their cursors follow
 (``txnframework.broker.topics.subscriptions`` and ``txnframework.broker.cursors`` follow this).
 
-Who takes part: *two subscribers*, who give up what stands of an earlier life and then list the name; an *unsubscriber*,
-who strikes it off and then gives up its cursors; a *consumer*, who needs a cursor and makes it where there is none, as
-whoever subscribes and whoever splits does too; and whoever *splits* the topic's only segment, by which the layout gets
-one more. Each life begins somewhere else, so a cursor tells which life it was made for.
+Who takes part: *two subscribers*, who remove what remains of an earlier life and then list the name; an *unsubscriber*,
+who removes the name and then gives up its cursors; a *consumer*, who needs a cursor and creates a missing one, as
+subscribers and splitters do; and a process that *splits* the topic's only segment, by which the layout gets one more.
+Each life begins somewhere else, so a cursor names the life that it was made for.
 
-The rule: while a name is listed each of its cursors was made for this life, and is not given up; once it is struck off
-and all have finished, no cursor is left; and acknowledgments that wait for a cursor of one life never fit another one.
+The rule: while a name is listed each of its cursors was made for this life, and is not given up; once it is removed and
+all have finished, no cursor is left; and acknowledgments that wait for a cursor of one life never fit another one.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ lost, and the caller may be killed at any time.
 A caller that cannot learn what became of the step puts a *fence*: a header that says ABORTED, where there is none.
 Its clock is read just before that, and the put takes far less time than outcomes are kept.
 
-The rule: the step takes effect as a whole or not at all, as its caller was told, and a message is acknowledged once.
+The rule: the step takes effect as a whole or not at all, as reported to its caller, and a message is acknowledged once.
 """
 
 from __future__ import annotations
@@ -111,11 +111,11 @@ A, B = "a", "b"
 
 
 class State(NamedTuple):
-    """
-    ``planned``: the cursor and its version as the caller has read them. ``looked``: it has found no record while it
-    planned. ``late``: outcomes of the time when the step was sent are collected. ``plain``: the consumer was told that
-    b is acknowledged. ``ends``: for each segment whether the step's entry is before the end in the snapshot. ``seen``:
-    what its readers return.
+    """``planned``: the cursor and its version as the caller has read them.
+
+    ``looked``: it has found no record while it planned. ``late``: outcomes of the time when the step was sent are
+    collected. ``plain``: the acknowledgment of b was confirmed to the consumer. ``ends``: for each segment whether the
+    step's entry is before the end in the snapshot. ``seen``: what its readers return.
     """
 
     header: Header | None = None

@@ -15,7 +15,7 @@ KEY = Key("/record")
 
 
 class Going:
-    """A store that answers as it is told, a call at a time; None: it does what is asked."""
+    """A store with a prescribed answer for each call; None: it performs the call."""
 
     def __init__(self, *answers: TxnFrameworkError | None) -> None:
         self.answers = list(answers)
@@ -43,7 +43,7 @@ def changed(*answers: TxnFrameworkError | None) -> None:
 
 
 def test_a_store_that_goes_away() -> None:
-    """Nothing was changed as long as no write was sent; behind one without an answer nobody can say so."""
+    """Before the first write, nothing was changed; after a write without a reply, the outcome is unknown."""
     away, lost = Unavailable("away"), OutcomeUnknown("no answer")
     for answers in ((away,), (None, away)):
         with pytest.raises(Unavailable):

@@ -56,7 +56,7 @@ def test_a_batch_that_was_planned_anew_replaces_what_it_was() -> None:
 
 
 def test_what_the_last_two_batches_consumed_may_be_replayed() -> None:
-    """A batch that was acknowledged may not have been noted by its pipeline; nobody begins before the one before it."""
+    """The pipeline may not have recorded the last acknowledged batch, so the last two batches can be replayed."""
     record = SubscriptionRecord()
     assert replayed_from(record, "s") is None
     for batch in range(3):

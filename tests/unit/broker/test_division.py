@@ -20,7 +20,7 @@ TOPIC = TopicName("topic", "public", "default", "orders")
 
 @pytest.mark.parametrize(("members", "parts"), [(1, 16), (2, 16), (3, 16), (10, 16), (17, 16), (5, 1), (3, 0)])
 def test_it_is_fair(members: int, parts: int) -> None:
-    """Each part has one member, and the shares differ by one at most, whoever held what before."""
+    """Each part has one member, and shares differ by at most one, for any earlier division."""
     chance = Random(members * 100 + parts)
     for _ in range(50):
         held = {part: chance.randrange(members + 1) for part in range(parts) if chance.random() < 0.7}
@@ -50,7 +50,7 @@ def test_only_what_is_above_a_share_moves() -> None:
 
 
 def test_the_result_stays_while_parts_move() -> None:
-    """Whichever parts were given up or taken so far, the decision is the same: nothing goes to and fro."""
+    """For any intermediate state the decision is the same, so no part moves back and forth."""
     chance = Random(8)
     for _ in range(500):
         parts, members = range(chance.randint(1, 12)), list(range(chance.randint(1, 4)))
@@ -58,7 +58,7 @@ def test_the_result_stays_while_parts_move() -> None:
         final = divide(members, parts, held)
         given_up = {part: holder for part, holder in held.items() if final[part] == holder or chance.random() < 0.5}
         assert divide(members, parts, given_up) == final
-        # A part that was free may have been taken by whoever was to hold it: then nobody gives anything up.
+        # If a free part was already taken by its new member, no member gives anything up.
         taken = {part: final[part] for part in parts if part in given_up or chance.random() < 0.5}
         again = divide(members, parts, taken)
         assert all(again[part] == taken[part] for part in taken)

@@ -44,7 +44,7 @@ def test_what_others_wrote_in_between_is_not_forgotten() -> None:
 
 
 def test_a_write_that_was_refused_is_replaced_by_what_stood_there() -> None:
-    """The next attempt names it, so somebody else wrote; so it is after a write that was never applied."""
+    """The next attempt names the stored record as another process's, also after a write that was never applied."""
     own = OwnWrites()
     own.replacing(b"0", b"1")
     own.begin_read()

@@ -46,7 +46,7 @@ async def test_a_thing_is_opened_once() -> None:
 
 
 async def test_what_is_being_opened_is_given_up() -> None:
-    """Whoever waits for it is told that it was closed, who was cancelled by others is cancelled, what is open comes."""
+    """Waiting callers get a closed error, cancelled callers are cancelled, and open objects are returned."""
     things: SharedOpenings[str, int] = SharedOpenings()
 
     async def open_it() -> int:
@@ -84,7 +84,7 @@ async def test_background_work_is_bounded() -> None:
 
 
 async def test_background_work_is_held_back() -> None:
-    """All that is held begins with the first; what waits counts, and whoever finishes waits for no time to pass."""
+    """All pending work starts together; waiting work is counted, and finishing does not wait for time to pass."""
     environment, done = VirtualEnvironment(), []
     background = SettlingQueue(environment, delay_ms=2, at_once_max=2, waiting_max=1)
 
@@ -120,7 +120,7 @@ class SlowCursor:
 
 
 async def test_acknowledgments_share_writes() -> None:
-    """What comes while one is written goes into the next; a failure is told to those whose write it was."""
+    """Acks that arrive during a write go into the next write; a failure is raised to the callers of that write."""
     cursor = SlowCursor()
     cursor.fails = 1
     plain = CursorAckWriter(cast(Any, cursor), VirtualEnvironment(), 0)
@@ -254,7 +254,7 @@ async def test_only_the_elected_sweeps() -> None:
 
 
 async def test_a_coordinator_is_swept_once_at_a_time() -> None:
-    """A sweep that somebody asks for comes after the one that is under way in the background."""
+    """A requested sweep runs after the one that is in progress in the background."""
     clock = VirtualEnvironment()
     coordinator = Coordinator(clock)
     gate = asyncio.Event()

@@ -162,7 +162,7 @@ def test_a_mistyped_command_is_compared_with_all(invoke: Any) -> None:
 
 
 def test_a_command_of_a_plugin_that_is_not_installed_is_known(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The README speaks of commands that a distribution brings; who lacks it is told which."""
+    """A command of a distribution that is not installed names that distribution."""
     monkeypatch.setitem(_groups.DISTRIBUTIONS, "zz-far", "txnframework-far")
     result = invoke("zz-far")
     assert result.status == 2
@@ -228,7 +228,7 @@ def test_plugins_reports_what_cannot_be_used(invoke: Any) -> None:
 
 
 def test_init_writes_and_does_not_overwrite(invoke: Any, tmp_path: Path) -> None:
-    """A file somebody has edited is not lost by running init again."""
+    """``init`` does not overwrite an edited file."""
     path = tmp_path / "txn.toml"
     assert invoke("init", str(path)).status == 0
     assert "[metadata]" in path.read_text()
@@ -320,7 +320,7 @@ def test_traceback_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_defect_is_not_hidden() -> None:
-    """An exception that nobody raised on purpose keeps its traceback: a report needs it."""
+    """An unexpected exception keeps its traceback, which a report needs."""
     with pytest.raises(ZeroDivisionError):
         run(["zz-fail"], [failing(ZeroDivisionError())])
 

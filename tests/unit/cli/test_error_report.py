@@ -41,7 +41,7 @@ def test_drivers_do_not_speak_to_people(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """What a driver logs while its server is away is said by our errors; defects, and what we log, are not hidden."""
-    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # nobody has set logging up, as pytest has
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # logging is not configured, unlike under pytest
     assert run_reporting(logging_of(name, raised), [], "program", None) == 0
     assert (f"said by {name}" in capsys.readouterr().err) is shown
     monkeypatch.setenv("TXNFRAMEWORK_TRACEBACK", "1")

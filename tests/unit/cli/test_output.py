@@ -24,7 +24,7 @@ def test_a_narrow_terminal_breaks_no_id(width: int, below: bool, capsys: pytest.
 
 
 def test_a_pipe_gets_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
-    """A table is printed whatever its width: programs look for what stands on one line."""
+    """A table in a pipe is not wrapped: programs expect one line for each row."""
     piped = io.StringIO()
     command = f"run 'txnframework transaction abort {ID}' " * 5
     print_records([{**RECORDS[0], "remedy": command.strip()}], Console(file=piped, width=80))

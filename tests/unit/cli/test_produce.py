@@ -48,7 +48,7 @@ def test_lines_of_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_closed_input_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody who closed standard input is told so."""
+    """The error says that standard input is closed."""
     monkeypatch.setattr("sys.stdin", None)
     with pytest.raises(InvalidInput, match="closed"):
         asyncio.run(collected())

@@ -11,7 +11,7 @@ from txnframework.cli.stores import NOTICE_DELAY_MS
 
 
 def shown(*, terminal: bool, at_ms: int) -> str:
-    """Return what is written when something is told so long after the beginning."""
+    """Return the text of a message this long after the start."""
     written, now_ms = io.StringIO(), 5
     with progress(Console(file=written, force_terminal=terminal), lambda: now_ms) as tell:
         tell("begun")

@@ -35,7 +35,7 @@ def test_written_out() -> None:
 
 
 def test_everything_printed_passes(capsys: pytest.CaptureFixture[str]) -> None:
-    """By click, by print, by a log that nobody has set up, by a warning."""
+    """Output of click, print, unconfigured logging and warnings is filtered."""
     with safe_output():
         click.echo(EVIL)
         click.echo(EVIL, err=True)

@@ -155,7 +155,7 @@ def test_wrong_name_or_option_is_placed(table: dict[str, Any], path: str, reason
 
 
 def test_unknown_name_keeps_its_cause() -> None:
-    """Whoever wants the known names as data finds them in the cause."""
+    """The cause of the error has the known names as data."""
     with pytest.raises(ConfigurationError) as caught:
         check_config(load_config({"metadata": {"url": "zzz:"}}), registry())
     assert isinstance(caught.value.__cause__, UnknownPlugin)
@@ -163,7 +163,7 @@ def test_unknown_name_keeps_its_cause() -> None:
 
 
 def test_default_domain_without_its_plugins_is_let_pass() -> None:
-    """A domain that nobody configured must not keep the others from working."""
+    """A domain that is not configured must not prevent the others from working."""
     check_config(load_config(STORES), registry())
 
 

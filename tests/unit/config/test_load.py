@@ -114,7 +114,7 @@ def test_namespace_overrides_one_domain() -> None:
     ],
 )
 def test_error_names_path_finding_and_what_is_allowed(table: dict[str, Any], sentence: str) -> None:
-    """One sentence: the path as it stands in the file, what was found, what is allowed."""
+    """One sentence has the path as written in the file, the found value, and the allowed ones."""
     with pytest.raises(ConfigurationError) as caught:
         load_config(table)
     assert str(caught.value) == sentence
@@ -140,7 +140,7 @@ def test_error_in_a_file_names_the_file(tmp_path: Path) -> None:
     ],
 )
 def test_syntax_error_names_file_and_line(tmp_path: Path, text: str, line: int, reason: str) -> None:
-    """A file that is not TOML is told as one sentence with the line."""
+    """The error for invalid TOML is one sentence with the line."""
     path = written(tmp_path, text)
     with pytest.raises(ConfigurationError) as caught:
         load_config(path)

@@ -145,7 +145,7 @@ GOLDEN_NULLS = bytes.fromhex("".join(line.partition("#")[0] for line in GOLDEN_N
 
 
 def test_the_stored_form_of_nulls_never_changes() -> None:
-    """A null is told from an empty value, in a version that earlier releases refuse."""
+    """Null and empty values are distinct, in a version that earlier releases refuse."""
     assert encode_entry(NULLS, "p", None) == GOLDEN_NULLS
     view = EntryView(GOLDEN_NULLS)
     assert tuple(view.messages()) == NULLS
@@ -442,7 +442,7 @@ def test_damage_names_the_position() -> None:
     ],
 )
 def test_a_wrong_entry_with_a_right_checksum_is_refused(at: int, byte: int) -> None:
-    """A checksum tells of damage, not of who wrote: Arrow must never be given offsets outside of the data."""
+    """A checksum detects damage, not a wrong writer: Arrow must never get offsets outside of the data."""
     wrong = bytearray(GOLDEN)
     wrong[at] = byte
     with pytest.raises(CorruptEntry):
@@ -450,7 +450,7 @@ def test_a_wrong_entry_with_a_right_checksum_is_refused(at: int, byte: int) -> N
 
 
 def test_a_header_name_that_is_not_utf8_is_damage() -> None:
-    """Column users see the bytes; whoever asks for the message gets a clear error."""
+    """Column users see the bytes; a caller that reads the message gets a clear error."""
     wrong = bytearray(GOLDEN)
     wrong[232] = 0xFF
     view = EntryView(resealed(wrong), Position(3, 4))

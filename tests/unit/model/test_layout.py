@@ -118,7 +118,10 @@ def test_a_subscription_is_noted_once() -> None:
 
 
 def test_a_subscription_begins_where_the_layout_says() -> None:
-    """Until its cursors are made the record says where; what is struck off before leaves nothing behind."""
+    """Until its cursors are created, the record has the start position.
+
+    A subscription removed earlier leaves nothing.
+    """
     before = create_layout(TOPIC, 2)
     listed = with_subscription(before, "audit", {0: Position(3, 4)})
     assert from_record(TOPIC, to_record(listed)) == listed

@@ -211,7 +211,7 @@ def test_hook_that_raises_keeps_its_cause() -> None:
 
 
 def test_misspelt_hook_is_refused() -> None:
-    """A hook that nobody calls would be a plugin that silently does nothing."""
+    """A misspelt hook would never be called, so it is refused."""
 
     @hookimpl
     def txnframework_bufers() -> Any:

@@ -113,7 +113,7 @@ def test_options_reach_the_plugin_with_their_type() -> None:
 
 
 def test_options_for_a_plugin_that_takes_none() -> None:
-    """An option nobody reads is refused; an empty table is no option."""
+    """An unused option is refused; an empty table has no options."""
     registry = load_plugins([plugin(provider())])
     found = registry.dispatcher("zz_round")
     assert registry.decode_options(found, {}) is None
@@ -142,7 +142,7 @@ def test_opened_object_is_verified() -> None:
 
 
 def test_open_that_is_not_async() -> None:
-    """A provider that names its class as open is told so, instead of a TypeError from await."""
+    """A provider whose ``open`` is a class gets a clear error, instead of a TypeError from await."""
     registry = load_plugins([plugin(provider(open_=RoundRobin))])
     with pytest.raises(PluginContractError, match="it has to be 'async def'"):
         asyncio.run(registry.open(registry.dispatcher("zz_round"), context()))

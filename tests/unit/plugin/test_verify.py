@@ -175,7 +175,7 @@ def test_undeclared_role_is_refused() -> None:
 
 
 def test_declared_capability_is_verified_too() -> None:
-    """A marker sub-interface is a promise: whoever declares it must keep it, even if only the role is asked for."""
+    """A declared marker sub-interface is verified, even if only the role is requested."""
     kind = implementer(ILockedShelf)(type("Unlockable", (Right,), {}))
     with pytest.raises(PluginContractError, match=r"of ILockedShelf\.lock: the method is missing"):
         verify_provider(IShelf, kind, ORIGIN)

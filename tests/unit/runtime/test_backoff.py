@@ -1,4 +1,4 @@
-"""Waits between attempts: longer each time, bounded, spread by chance; and nobody waits by other means."""
+"""Delays between attempts grow, are bounded, and are randomised; no code sleeps in another way."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ async def test_one_at_a_time_for_each_thing() -> None:
     tasks = [asyncio.ensure_future(work(key, name)) for key, name in zip("aaab", "1234", strict=True)]
     await run_ready()
     assert order == ["1 begins", "4 begins"]
-    tasks[1].cancel()  # who gives up waiting takes nobody's turn
+    tasks[1].cancel()  # a cancelled wait takes no other turn
     gates["a"].set()
     await asyncio.gather(tasks[0], tasks[2])
     assert order == ["1 begins", "4 begins", "1 ends", "3 begins", "3 ends"]
@@ -36,7 +36,7 @@ async def test_one_at_a_time_for_each_thing() -> None:
 
 
 async def test_a_failure_ends_a_turn() -> None:
-    """What fails keeps nobody from the next turn, and leaves nothing behind."""
+    """An error ends the turn: the next one begins, and nothing is left behind."""
     locks: KeyedLock[str] = KeyedLock()
     with pytest.raises(ValueError, match="mine"):
         async with locks.hold("a"):

@@ -76,9 +76,9 @@ def test_what_nobody_got_is_undone() -> None:
 
 
 def test_a_step_inside_another_one_waits_for_nothing_that_came_later() -> None:
-    """
-    What undoes an abandoned step may begin a step with the same key, as closing a consumer does that nobody got. It
-    comes before what was begun, and abandoned as well, while the first one was still under way.
+    """Undoing an abandoned step may begin a step with the same key, such as closing an unused consumer.
+
+    That step runs before later steps, also abandoned ones.
     """
 
     async def work() -> list[str]:
@@ -113,7 +113,10 @@ def test_a_step_inside_another_one_waits_for_nothing_that_came_later() -> None:
 
 
 async def test_closing_waits_for_what_was_begun_and_then_gives_it_up() -> None:
-    """At most for as long as it was told; who waits for what was given up is told so; a step may close by itself."""
+    """The close waits for the given time, then cancels; waiters of cancelled steps get an error.
+
+    A step may close by itself.
+    """
     environment = VirtualEnvironment()
     steps = Steps(environment)
     ended: list[str] = []

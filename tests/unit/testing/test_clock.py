@@ -1,4 +1,4 @@
-"""Virtual time moves only when it is told to."""
+"""Virtual time advances only on request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from txnframework.testing import VirtualEnvironment
 
 
 def test_sleepers_wake_in_the_order_of_time() -> None:
-    """Whoever sleeps wakes when time has reached it, the earliest first, and sees its own time."""
+    """A sleeper wakes when its time is reached, the earliest first, and sees its own time."""
     woken: list[tuple[str, int]] = []
 
     async def main() -> None:

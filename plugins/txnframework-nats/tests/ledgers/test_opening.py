@@ -1,4 +1,4 @@
-"""How ledgers are opened: what an operator is told, and streams that are missing."""
+"""Opening ledgers: messages to the operator, and missing streams."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_a_stream_that_servers_do_not_know(url: str, monkeypatch: pytest.M
 
 
 async def test_a_reading_whose_caller_is_gone(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its error is not reported as one that nobody has seen."""
+    """The error of a cancelled reading is not logged as never retrieved."""
     reported: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     store = await open_ledger_store(url, SystemEnvironment(), NatsLedgerOptions(streams=1), None)

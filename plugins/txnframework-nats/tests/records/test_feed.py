@@ -300,7 +300,7 @@ async def test_closing_during_a_read(url: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_deletions_are_forgotten(url: str) -> None:
-    """A process does not remember deletions for ever; one that it has forgotten too early does not stop a write."""
+    """A process forgets deletions after a time; a deletion that is forgotten too early does not block a write."""
     environment = VirtualEnvironment()
     store, other = await open_store(url, environment), await open_store(url)
     await store.put(Put(A, b"one", Expect.ABSENT))

@@ -188,7 +188,7 @@ class World:
                 yield AskOutcome("0" * 32), lambda: Outcome("OPEN")
 
     def operating(self, seeking: bool) -> Client:
-        """Somebody who splits and perhaps seeks, seldom."""
+        """An operator who sometimes splits segments and seeks."""
         for turn in range(6):
             for _ in range(400):
                 yield AskOutcome("0" * 32), lambda: Outcome("OPEN")

@@ -58,10 +58,9 @@ def place(entry: int, segment: str = ROOT, topic: str = TOPIC) -> MessagePositio
 
 
 class Story:
-    """
-    Tells a history; every call is answered at once with success, unless ``answer`` says otherwise.
+    """Builds a history; every call succeeds at once, unless ``answer`` says otherwise.
 
-    ``fail`` and ``unknown`` are such answers; a call that nobody answers is begun by ``invoke``.
+    ``fail`` and ``unknown`` are such answers; a call without a reply is begun by ``invoke``.
     """
 
     def __init__(self) -> None:
@@ -124,7 +123,7 @@ class Story:
         answer: str = "ok",
         sequence: int | None = None,
     ) -> Story:
-        """Send; the message is known by its value from now on. Without ``entry`` it is not told where it stands."""
+        """Send; later calls name the message by its value. Without ``entry``, its position is unknown."""
         at = place(len(self.stands) if entry is None else entry, segment, topic)
         self.stands[value] = SeenMessage(at, value, key, txn)
         return self.do(Send(topic, value, key, txn, branch, "p", sequence), Sent(at), answer)

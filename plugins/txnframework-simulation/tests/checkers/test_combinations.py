@@ -30,7 +30,7 @@ def batch(*consumers: str) -> Story:
     for index, value in enumerate("abd"):
         story.send(value, 0)
         story.stands[value] = SeenMessage(MessagePosition(SEGMENT, 0, 0, index), value)
-    story.history.events.clear()  # what was sent is told below, with its places in the batch
+    story.history.events.clear()  # what was sent is given below, with its places in the batch
     for name in consumers:
         story.consume(name, type="failover")
     for name in consumers:
@@ -45,7 +45,7 @@ def dropped_and_repeated() -> Story:
 
 
 def given_up_in_vain(type: str = "shared", start: str = "earliest") -> Story:
-    """Giving a subscription up was cancelled before it did anything, and somebody joins."""
+    """Deleting a subscription was cancelled before it had an effect, and a consumer joins."""
     story = Story().subscribe().send("a", 0).send("b", 1).consume(type="shared").receive("a", "b").ack("a")
     story.invoke(Unsubscribe(TOPIC, "s"), "other").unknown("CancelledError: ")
     return story.consume("l", type=type, start=start)
@@ -63,7 +63,9 @@ def again() -> Story:
 
 
 def joined_meanwhile() -> Story:
-    """Somebody who asked to join before a deletion is told so after it, and acknowledges what the new topic brings."""
+    """A consumer's request to join before a deletion returns after it, and it acknowledges messages of the new
+    topic.
+    """
     story = Story().subscribe()
     joining = story.invoke(Consume((TOPIC,), "s", "k", "shared", "earliest"))
     story.delete().create().subscribe().send("b", 0)
@@ -82,7 +84,7 @@ def received_meanwhile(first: str) -> Story:
 
 
 def keyed() -> Story:
-    """Two messages of one key and one without; the one that stands first was committed last."""
+    """Two messages of one key and one without; the one with the lowest position was committed last."""
     story = Story().begin(T, U).send("a", 0, T, key="k").send("b", 1, U, key="k").send("e", 2)
     story.history.about[CLOCK_SKEW_MS] = "0"
     return story.commit(U).commit(T)

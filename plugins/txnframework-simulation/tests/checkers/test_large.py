@@ -99,7 +99,7 @@ class Spoiling:
         return [one for one in calls if self.states[one.txn] == state]
 
     def untouched(self) -> SeenMessage:
-        """A message that nobody tried to acknowledge."""
+        """A message that no consumer tried to acknowledge."""
         tried = {one.place for call in self.of(Acknowledge) for one in call.operation.messages}
         return next(seen for seen in self.subscription.reply.messages if seen.place not in tried)
 

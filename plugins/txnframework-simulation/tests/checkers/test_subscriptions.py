@@ -19,7 +19,7 @@ def held() -> Story:
 
 
 def made_while_given_up() -> Story:
-    """Somebody joins while somebody else is still giving it up, and acknowledges what the new one brings."""
+    """A consumer joins during the deletion by another client, and acknowledges messages of the new subscription."""
     story = Story().send("a", 0).send("b", 1).subscribe()
     giving_up = story.invoke(Unsubscribe(TOPIC, "s"), "other")
     story.consume().receive("a", incarnation=2).ack("a", incarnation=2)
@@ -217,7 +217,7 @@ def test_an_acknowledgment_that_spans_segments() -> None:
 
 
 def test_a_commit_under_way() -> None:
-    """A message may be done as soon as somebody has asked to commit the transaction that acknowledged it."""
+    """A message may be finished as soon as the commit of its transaction was requested."""
     story = held()
     commit = story.invoke(Commit(T))
     story.ask_ack("a", "DELETED")

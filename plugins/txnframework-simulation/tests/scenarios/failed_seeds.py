@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 FAILED: dict[str, tuple[int, ...]] = {
-    "chain": (339,),  # nobody swept in the end: no host that lived served a coordinator
+    "chain": (339,),  # no final sweep: no living host served a coordinator
     "families": (14,),  # the same
     "retention": (1, 3, 7),  # two sweeps of one process at a time: a pass ended twice
     "seeks": (
@@ -13,11 +13,11 @@ FAILED: dict[str, tuple[int, ...]] = {
         589,  # someone sought between the two readings of a look: what was acknowledged before held its message back
     ),
     "contention": (
-        106,  # a cumulative acknowledgment of a message that somebody else had done
+        106,  # a cumulative acknowledgment of a message that another consumer had finished
         98,  # a lease lost in mid-acknowledgment: what came again before it was stored was handed out after
-        703,  # acknowledged after an abort, while somebody who had looked before freed it
+        703,  # acknowledged after an abort, while a process with an older read freed it
     ),
-    "juggling": (3,),  # a range over what somebody else had finished, by a holder that was paused
+    "juggling": (3,),  # a range over messages that another consumer had finished, by a holder that was paused
     "log_juggling": (
         90,  # the same, with the lease back again
         77000027,  # judged without the holder's own acknowledgment, which a pause had delayed
@@ -48,5 +48,5 @@ FAILED: dict[str, tuple[int, ...]] = {
     "compaction": (15, 26, 28),  # a null deletes what other segments hold
     "latecomers": (11,),  # two settlings named a record twice in one batch
     "handlers_killed": (267,),  # a delayed write of delivery counts replaced those of a later one
-    "layouts": (1441,),  # nobody was left to sweep
+    "layouts": (1441,),  # no host was left to sweep
 }

@@ -11,7 +11,7 @@ from txnframework_simulation.workloads import ActorContext, Workload
 
 
 class Failing(Workload[Any]):
-    """The first host fails, and the others wait for ever for what it would have done."""
+    """The first host fails, and the others wait without end for its work."""
 
     topics: ClassVar[dict[str, int]] = {"orders": 1}
 
@@ -23,7 +23,7 @@ class Failing(Workload[Any]):
 
 
 def test_what_failed_is_told_instead_of_who_waits_for_it() -> None:
-    """That the others come to no end follows from it, and is not what somebody has to look at."""
+    """The report names the failure, not the hosts that hang because of it."""
     result = run(parse_scenario(f'workload = "{__name__}:Failing"\nhosts = 2\nactors = 1', "failing"), 1)
     assert [one.invariant for one in result.violations] == ["no unexpected error"]
     assert "ZeroDivisionError: nobody has thought of this" in result.violations[0].sentence

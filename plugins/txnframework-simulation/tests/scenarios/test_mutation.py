@@ -62,7 +62,7 @@ def test_unknown_mutant() -> None:
 
 
 def test_edit_that_does_not_fit() -> None:
-    """An edit whose piece stands there twice is refused, as one that stands there not at all."""
+    """An edit is refused unless its text occurs exactly once."""
     for source in ("a = 1\na = 1\n", "b = 1\n"):
         with pytest.raises(ValueError, match="not once: a = 1"):
             apply_edits(source, [("a = 1\n", "a = 2\n")], "module")

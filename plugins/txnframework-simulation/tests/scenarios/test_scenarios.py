@@ -31,7 +31,7 @@ OTHER_HASHES = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """What goes wrong is meant to: nobody reads of it."""
+    """Hide the logs of intended failures."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

@@ -1,4 +1,4 @@
-"""Nothing that stands before a store hides what the store can do, or the paths that use it would never be taken."""
+"""No wrapper of a store hides a capability, because then the paths that use it would never run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ ROLES: dict[type, InterfaceClass] = {
     ObservedCoordinator: ITransactionCoordinator,
     MeasuredPendingAcks: IPendingAckStore,
 }
-"""Each wrapper and the role of what it stands before."""
+"""Each wrapper, and the role of the wrapped object."""
 
 
 def capabilities(role: InterfaceClass) -> list[InterfaceClass]:
@@ -113,7 +113,7 @@ def test_every_wrapper_is_tried() -> None:
 
 
 def test_what_a_store_gives_out_hides_nothing() -> None:
-    """A watch that tells what a record became does so through the wrapper, too."""
+    """A watch that announces the new value of a record does so through the wrapper, too."""
 
     class Store:
         identity = session = ""

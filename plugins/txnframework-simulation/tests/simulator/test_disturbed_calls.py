@@ -52,7 +52,7 @@ def test_a_delay_takes_as_long_as_is_said_at_most() -> None:
 
 
 def test_a_write_that_is_applied_late() -> None:
-    """Its caller is told at once that the reply was lost; a read is lost, and a lease ends with its session."""
+    """A late write raises a lost reply at once; a late read is lost, and a lease ends with its session."""
     loop = SimulatedLoop(VirtualEnvironment(1), 1)
     rates = {one.value: 0.0 for one in FaultKind} | {"applied_late": 1000.0}
     injector = FaultInjector(msgspec.convert(rates, FaultRates), "seed", loop.environment.now_ms)

@@ -219,7 +219,7 @@ def test_a_killed_process_vanishes(loop: SimulatedLoop) -> None:
 
 
 def test_a_frozen_process_goes_on_later(loop: SimulatedLoop) -> None:
-    """A frozen process takes no step while time passes for the others, and then goes on where it stood."""
+    """A frozen process takes no step while time passes for the others, and then continues."""
     seen: list[str] = []
 
     async def count(name: str) -> None:
@@ -240,7 +240,7 @@ def test_a_frozen_process_goes_on_later(loop: SimulatedLoop) -> None:
 
 
 def test_a_killed_process_can_be_let_go() -> None:
-    """Closing the loop takes apart what was abandoned, whatever it refuses, and nobody is told."""
+    """Closing the loop destroys abandoned tasks, even if they resist, and reports nothing."""
     loop = SimulatedLoop()
 
     async def stubborn() -> None:
@@ -345,7 +345,7 @@ def test_what_cannot_happen_fails(loop: SimulatedLoop) -> None:
 
 
 def test_an_unnoticed_error_is_gathered() -> None:
-    """An exception that nobody fetched is in ``reports``."""
+    """An exception that was never retrieved is in ``reports``."""
     loop = SimulatedLoop()
 
     async def fail() -> None:

@@ -23,7 +23,7 @@ KINDS = ("wake_up_late", "wake_up_missed")
 
 @implementer(IAppendedWatch)
 class Told:
-    """A watch that tells when it is told to; it counts what it was asked for and answered."""
+    """A watch that announces values on request; it counts requests and answers."""
 
     def __init__(self) -> None:
         self.appended: tuple[LedgerEntry, ...] | None = None
@@ -57,7 +57,7 @@ def _run(kind: str, work: Callable[[SimulatedLoop, Told, FaultyCalls], Awaitable
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_cancelled_wait_misses_nothing(kind: str) -> None:
-    """What was told while its wake-up was on the way is told to whoever waits next, with the entries."""
+    """Values announced while a cancelled wake-up was on its way go to the next waiter, with the entries."""
 
     async def work(loop: SimulatedLoop, real: Told, calls: FaultyCalls) -> None:
         watch = FaultyTailWatch(real, calls)
@@ -115,7 +115,7 @@ class Moved:
 
 
 class Coalescing(StoreCalls):
-    """Tells of two changes at once, and which value is drawn by its place."""
+    """Announces two changes at once; which value it delivers is drawn by its place."""
 
     def __init__(self, drawn: int) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class Coalescing(StoreCalls):
 
 @pytest.mark.parametrize(("drawn", "told"), [(0, b"first"), (-1, b"second")])
 def test_any_of_several_changes_is_told(drawn: int, told: bytes) -> None:
-    """Of changes that come as one the value of either is told, and before anything has changed what was armed."""
+    """Of several changes that arrive as one, either value may be announced, and none before a change."""
 
     async def work() -> None:
         calls = Coalescing(drawn)
@@ -149,7 +149,9 @@ def test_any_of_several_changes_is_told(drawn: int, told: bytes) -> None:
 
 @pytest.mark.parametrize(("kind", "told"), [("value_missing", None), ("value_old", b"first")])
 def test_what_is_told_goes_wrong(kind: str, told: bytes | None) -> None:
-    """Nothing is told, or of several values the first one, which was really written."""
+    """If the announcement fails, either nothing is announced or the first of several values, which was really
+    written.
+    """
 
     async def work(_: SimulatedLoop, __: Told, calls: FaultyCalls) -> None:
         assert calls.value((b"first", b"second")) == told

@@ -1,4 +1,4 @@
-"""What torture is made of: addresses behind proxies, disruptions, counts, and what a person is told."""
+"""Parts of torture: addresses behind proxies, disruptions, counts, and messages to the user."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_members_of_a_cluster_fail_one_at_a_time(tmp_path: Path, monkeypatch: py
 
 
 def test_the_same_seed_draws_the_same(tmp_path: Path) -> None:
-    """A seed decides what comes first, and to whom."""
+    """A seed determines the order and the targets of the disruptions."""
 
     def first(seed: int) -> str:
         file = tmp_path / f"{seed}-{next(numbers)}"
@@ -193,7 +193,7 @@ def some_history() -> History:
 
 
 def test_counts() -> None:
-    """Operations are counted by what became of them; what nobody answered is unknown."""
+    """Operations are counted by their results; an operation without a reply is unknown."""
     history = some_history()
     calls = history.calls()
     assert counts_of(history, calls)["unknown outcomes"] == 2
@@ -218,7 +218,7 @@ def test_what_is_told() -> None:
 
 
 def test_progress_in_a_file(tmp_path: Path) -> None:
-    """Where nobody looks at a terminal, a whole line says now and then how it goes, the first one soon."""
+    """Without a terminal, progress is logged in whole lines from time to time, the first one soon."""
     (tmp_path / "one.jsonl").write_bytes(b'{"kind":"ok"}\n{"kind":"unknown"}\n{"kind":"o')
     written = StringIO()
     disrupting = SimpleNamespace(counts=Counter({"a disruption with a name that would not fit into eighty columns": 3}))

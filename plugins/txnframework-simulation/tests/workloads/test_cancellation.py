@@ -1,4 +1,4 @@
-"""Callers that give up: what they began is cancelled in the middle, and they are told so."""
+"""Callers that cancel: their calls are cancelled midway, and raise CancelledError."""
 
 from __future__ import annotations
 

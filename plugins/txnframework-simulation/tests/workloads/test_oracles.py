@@ -33,7 +33,7 @@ TAKEN, GIVEN, LATER = seen(FROM, 0, SAVINGS), seen(TO, 3, WALLETS), seen("other"
 
 
 class Ledger:
-    """A transfer from savings to wallets, and what somebody finds of it."""
+    """A transfer from savings to wallets, and what an observer reads of it."""
 
     def __init__(self) -> None:
         self.history = History()
@@ -83,6 +83,6 @@ def test_accepted(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize("ledger", REJECTED.values(), ids=REJECTED)
 def test_rejected(ledger: Ledger) -> None:
-    """Half of a transfer within a cut, or in the end, is told with what is missing."""
+    """A partial transfer, within a cut or at the end, is reported with the missing part."""
     (sentence,) = ledger.sentences()
     assert "only -5: all accounts together have -5 that was never there" in sentence

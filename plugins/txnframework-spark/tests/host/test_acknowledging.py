@@ -167,7 +167,7 @@ def test_a_call_for_what_read_nothing_acknowledges_nothing(play: Play) -> None:
 
 
 def test_a_run_that_was_overtaken_acknowledges_nothing(play: Play) -> None:
-    """Neither where a newer run has taken the subscription over, nor where somebody has sought."""
+    """A run acknowledges nothing after a newer run has taken over the subscription, or after a seek."""
 
     async def scenario(world: Any) -> None:
         await world.publish("a")
@@ -192,7 +192,7 @@ def test_a_run_that_was_overtaken_acknowledges_nothing(play: Play) -> None:
 
 
 def test_a_topic_that_is_deleted_is_not_taken_for_unacknowledged(play: Play) -> None:
-    """Nor are segments that were finished and removed: what is gone is told as it is."""
+    """A deleted topic, and finished segments that were removed, are reported as such, not as unacknowledged."""
 
     async def scenario(world: Any) -> None:
         await world.publish("a")

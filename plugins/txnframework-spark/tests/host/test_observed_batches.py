@@ -1,4 +1,4 @@
-"""What is reported to observers of a micro-batch: how it was decided, once, whoever decided it."""
+"""Observers of a micro-batch get its decision once, whichever process made it."""
 
 from __future__ import annotations
 

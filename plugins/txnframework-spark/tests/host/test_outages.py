@@ -198,7 +198,7 @@ def test_the_lag_of_a_query_is_told_in_spite_of_an_outage(tmp_path: Path, monkey
 
 @pytest.mark.parametrize("what", ["segment", "host"])
 def test_a_source_whose_stores_are_closed_under_it_says_so(play: Play, what: str) -> None:
-    """It would otherwise take what it knew last for all there is, for ever."""
+    """Otherwise, the source would permanently report its last known end as the end of the topic."""
 
     async def scenario(world: Any) -> None:
         host = await world.open_host()

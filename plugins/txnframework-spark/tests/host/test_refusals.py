@@ -1,4 +1,4 @@
-"""Whom the sink does not answer with success: a run whose batch it cannot vouch for."""
+"""The sink refuses runs whose batches it cannot verify."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNGROUPED = {"subscribe": "in", "startingOffsets": "earliest"}
 
 
 def test_an_empty_first_batch_does_not_make_a_new_query_a_known_one(play: Play) -> None:
-    """Without groupId nothing tells what a new query processes again; an empty batch 0 does not change that."""
+    """Without groupId, the input of a new query is unknown; an empty batch 0 does not change that."""
 
     async def scenario(world: Any) -> None:
         await world.publish("a")
@@ -124,7 +124,7 @@ def test_without_transactions_a_stream_writes_at_once_and_acknowledges_nothing(p
 
 
 def test_a_late_task_of_a_dead_run_does_not_stop_the_newer_one(play: Play) -> None:
-    """Its run had begun nothing before it died; what its driver saw of the application tells which one is older."""
+    """Its run had begun nothing before it died; the application record read by its driver shows which run is older."""
 
     async def scenario(world: Any) -> None:
         await world.publish("a")

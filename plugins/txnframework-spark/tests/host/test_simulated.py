@@ -28,7 +28,7 @@ FAILED = {
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """What goes wrong is meant to: nobody reads of it."""
+    """Hide the logs of intended failures."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

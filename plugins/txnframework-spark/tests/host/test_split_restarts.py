@@ -17,7 +17,7 @@ UNGROUPED = {"subscribe": "in", "startingOffsets": "earliest"}
 
 
 async def trim_behind(world: Any, layout: Any, values: str) -> None:
-    """Publish ``values``, then forget everything that stands before them in the active segments."""
+    """Publish ``values``, then trim all earlier entries of the active segments."""
     opened = [await world.host.segment(str(layout.name_of(segment.id))) for segment in layout.active()]
     tails = [await one.ledger.roll() for one in opened]
     await world.publish(*values)
@@ -26,7 +26,7 @@ async def trim_behind(world: Any, layout: Any, values: str) -> None:
 
 
 def test_a_lost_checkpoint_after_a_split_goes_on_at_the_childrens_cursors(play: Play) -> None:
-    """Not at their beginnings: what the cursors have passed may have been trimmed since, and nobody misses it."""
+    """The query starts at the children's cursors, not at their beginnings, which may have been trimmed."""
 
     async def scenario(world: Any) -> None:
         await world.publish("a", "b")

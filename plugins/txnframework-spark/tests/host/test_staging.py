@@ -156,7 +156,7 @@ def test_what_is_too_large_is_refused_before_anything_is_written(play: Play) -> 
 
 
 def test_an_append_that_fails_is_raised_by_what_waits_for_room(play: Play) -> None:
-    """What was put behind it never leaves, so whoever waited for its room would wait for ever."""
+    """Entries behind the failed append are never sent, so callers that wait for their space get the error, too."""
 
     async def scenario(world: Any) -> None:
         writer = writer_of(world, maxBytesInFlight="2000")

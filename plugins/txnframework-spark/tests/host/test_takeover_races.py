@@ -1,4 +1,4 @@
-"""A commit and a take-over, started every so many steps apart: whoever wins, each message takes effect once."""
+"""A commit and a take-over start some steps apart: in any order, each message takes effect once."""
 
 from __future__ import annotations
 

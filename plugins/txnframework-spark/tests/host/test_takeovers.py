@@ -40,7 +40,7 @@ def test_a_consumers_open_transaction_is_aborted_whomever_it_belongs_to(play: Pl
 
 
 def test_a_take_over_that_fails_gives_its_leases_back(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They would keep ordinary consumers away for as long as the process lives, and nobody could release them."""
+    """Otherwise, its leases would block ordinary consumers while the process lives, and could not be released."""
 
     async def refuse(*_: object) -> None:
         raise Unavailable("the store is away")

@@ -62,7 +62,7 @@ def start_process(stores: Stores, job: Callable[..., PipelineJob]) -> Iterator[C
 def run(spark: SparkSession, job: Callable[..., PipelineJob]) -> Callable[..., str | None]:
     """Return what runs the pipeline, in the session that all share, until everything is done that is there.
 
-    It returns what a user is told when it fails: the one line of Spark's exception that is not Spark's own.
+    It returns what a user reads when it fails: the one line of Spark's exception that is not Spark's own.
     """
 
     def run_one(transform: Callable[[DataFrame], DataFrame] | None = None, **changes: Any) -> str | None:

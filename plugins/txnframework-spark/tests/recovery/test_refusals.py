@@ -32,7 +32,7 @@ def test_two_loads_of_one_subscription(spark: SparkSession, stores: Stores, run:
 
 
 def test_a_checkpoint_that_disagrees_with_the_subscription(stores: Stores, run: Run) -> None:
-    """Somebody sought: the checkpoint knows nothing of that, and would take it back."""
+    """After a seek, the checkpoint is outdated, and would undo the seek."""
     stores.publish(values(0, 10))
     assert run() is None
     stores.seek_to_the_beginning("in", "g")

@@ -1,4 +1,4 @@
-"""A driver that stood still while another one took its place, and goes on: it is told so, and nothing of it counts."""
+"""A suspended driver that was replaced resumes: it gets an error, and none of its work takes effect."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def overtake(stores: Stores, run: Run, **successor: Any) -> None:
 def test_a_driver_is_frozen_while_its_tasks_write(stores: Stores, start_process: Start, run: Run) -> None:
     """Its successor has the same checkpoint.
 
-    Its transaction was aborted when its subscription was taken over, so it cannot commit whatever it is told.
+    Its transaction was aborted when its subscription was taken over, so the commit fails, whatever Spark reports to it.
     """
     stores.publish(values(0, 40))
     with start_process("mid-write@1") as frozen:

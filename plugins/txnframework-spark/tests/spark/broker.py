@@ -29,7 +29,7 @@ async def main(url: str) -> None:
                     sys.stdout.write("step\n")  # here it is killed: no decided messages, or just being decided
                     sys.stdout.flush()
             except (Conflict, NotFound):
-                await consumer.redeliver_unacknowledged()  # what is somebody else's by now does not come again
+                await consumer.redeliver_unacknowledged()  # others' messages do not come again
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def test_a_job_that_fails_writes_nothing(frame: DataFrame, stores: Any) -> None:
 
 
 def test_null_values_go_out_and_come_in(spark: SparkSession, stores: Any) -> None:
-    """They are told from empty values; missing headers are null."""
+    """Null and empty values are distinct; missing headers are null."""
     rows = spark.sql("select * from values ('a', 'one'), ('b', ''), ('c', null), (null, null) as rows(key, value)")
     save(rows, stores)
     options = {"metadata": stores.url, "subscribe": "out", "includeHeaders": "true"}

@@ -374,7 +374,7 @@ def typed(
 def test_what_a_person_types(
     client: txnframework.blocking.Client, typed: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
-    """A table or a document tells what came of it, and what waits for whom."""
+    """A table or JSON shows the results, and what each waiting part waits for."""
     fill(client)
     with client.producer("in") as producer:
         txn = client.transaction()

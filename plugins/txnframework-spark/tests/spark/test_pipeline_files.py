@@ -174,7 +174,7 @@ def test_rows_that_are_dropped_as_late_are_told(spark: SparkSession, stores: Any
 
 
 def test_a_stateful_pipeline_guards_its_state(spark: SparkSession, stores: Any, write: Write) -> None:
-    """Nobody says that it keeps state, and without its checkpoint it stops all the same, until it is told to go on."""
+    """A pipeline with undeclared state still stops without its checkpoint, until the user lets it continue."""
     stores.publish(["one"])
     path = write(sql(COUNT), source='group_id = "g"\nwatermark = { column = "timestamp", delay = "1 second" }')
     run(spark, path)

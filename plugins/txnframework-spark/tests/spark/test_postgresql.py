@@ -76,11 +76,10 @@ def copied_to_end(query: StreamingQuery, stores: Any) -> Counter[str]:
 
 
 def test_a_broker_is_killed_beside_another_and_a_pipeline(spark: SparkSession, stores: Any) -> None:
-    """
-    What two brokers move from topic to topic and a pipeline copies on meanwhile, comes out exactly once.
+    """Two brokers move messages between topics while a pipeline copies them: each message has one output.
 
     One of the brokers is killed in the middle of a transaction: the other one takes over what it had, and the pipeline
-    neither waits for what it left open for ever nor shows it. An audit finds every output, and nothing else.
+    neither waits for its open transaction without end nor shows it. An audit finds every output, and nothing else.
     """
     values = [f"value {number}" for number in range(MESSAGES)]
     stores.publish(values, "raw")

@@ -1,4 +1,4 @@
-"""The program in the README runs as it stands, but for where its checkpoint is and that it ends."""
+"""The program in the README runs as written, except for the path of its checkpoint and its end."""
 
 from __future__ import annotations
 

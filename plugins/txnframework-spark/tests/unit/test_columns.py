@@ -81,7 +81,7 @@ def test_headers_that_no_message_has_are_null() -> None:
 
 
 def test_null_values_become_nulls_without_a_copy() -> None:
-    """They are told from empty values; the buffers of the entry are those of the column."""
+    """Nulls and empty values are distinct; the column shares the buffers of the entry."""
     values = [None, b"", b"1", None, *[b"x"] * 9, None]
     data = encode_entry([EntryMessage(None, value, (), number, 0) for number, value in enumerate(values)], "p", None)
     arrays = EntryArrays(data, Position(2, 3), SEGMENT, TOPIC)

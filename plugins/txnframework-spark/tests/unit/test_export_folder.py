@@ -64,7 +64,7 @@ def test_an_export_appears_at_once_and_remembers_how_far_it_came(tmp_path: Path)
 
 
 def test_of_two_exports_of_one_number_one_finishes(tmp_path: Path) -> None:
-    """The other is told, also if its files are gone by then, and what it wrote is never seen."""
+    """The other export gets an error, also if its files are gone by then, and its files are never visible."""
     folder = ExportFolder.of(str(tmp_path))
     late, later = stage(folder, 1, [7], "late"), stage(folder, 1, [8], "later")
     folder.finish(stage(folder, 1, [1]), exported(1))
@@ -79,7 +79,7 @@ def test_of_two_exports_of_one_number_one_finishes(tmp_path: Path) -> None:
 
 
 def test_what_was_left_behind_goes_when_it_cannot_finish_any_more(tmp_path: Path) -> None:
-    """That of a number that is not finished yet may be somebody's who is at work."""
+    """Files of an unfinished number may belong to an active export, so they remain."""
     folder = ExportFolder.of(str(tmp_path))
     old, next_one = stage(folder, 1, [1]), stage(folder, 2, [2])
     folder.clean(1)
@@ -134,7 +134,7 @@ def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 def test_files_that_are_elsewhere_are_missed(tmp_path: Path) -> None:
-    """Executors that write to a folder of their own have written what nobody finds; a retry only counts more."""
+    """Executors with separate folders write files that cannot be found; a retry only counts more."""
     require_shared(tmp_path, rows=5, messages=5)
     with pytest.raises(InvalidInput, match=r"executors wrote 5 messages, but .* contains 3 of them"):
         require_shared(tmp_path, rows=5, messages=3)

@@ -1,4 +1,4 @@
-"""What a person is told of a failure: the reason, and not the page around it."""
+"""A failure is reported with its reason, without the page around it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pause points report, wait, and never wait for nobody."""
+"""Pause points report, wait, and never wait without a controller."""
 
 from __future__ import annotations
 

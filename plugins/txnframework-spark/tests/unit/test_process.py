@@ -11,7 +11,7 @@ from txnframework_spark.process import find_shipped_file
 
 
 def test_a_file_that_came_with_the_job_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever it lay with the driver; without one, the path counts as it stands."""
+    """A file that was shipped with the job is found by its name; otherwise, the path is used as given."""
     monkeypatch.setattr(SparkFiles, "_is_running_on_worker", True)
     monkeypatch.setattr(SparkFiles, "_root_directory", str(tmp_path))
     assert find_shipped_file("/of/the/driver/txnframework.toml") is None

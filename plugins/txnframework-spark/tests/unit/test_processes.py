@@ -1,4 +1,4 @@
-"""Killing a driver: all of its session, and nobody else."""
+"""Killing a driver kills the processes of its session, and no others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def wait_for(log: Path, text: str, times: int) -> None:
 
 
 def test_killing_leaves_nobody_of_the_session(tmp_path: Path) -> None:
-    """Children in process groups of their own go too, although nobody signals their groups."""
+    """Children in process groups of their own are killed too, although their groups get no signal."""
     driver = started(tmp_path, FAMILY)
     wait_for(driver.log, "ready", 2)
     assert len(list_processes(driver.pid)) == 3

@@ -23,7 +23,7 @@ with scratch_folder({PREFIX!r}) as folder:
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And nothing that somebody living has, or that is just being made, or that is no such folder."""
+    """Folders of living processes, new ones, and unrelated ones are not removed."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     (tmp_path / f"{PREFIX}being-made").mkdir()

@@ -20,7 +20,7 @@ OF_SQLALCHEMY = pytest.mark.parametrize("name", ["Session", "Connection", "Async
 
 
 async def test_both_are_committed(tmp_path: Path, kind: Any) -> None:
-    """Before the COMMIT nobody sees anything of it; after it, row, header and index entries are there."""
+    """Before the COMMIT, nothing of it is visible; after it, row, header and index entries exist."""
     async with application(tmp_path) as mine, kind(mine.path) as opened:
         version = await mine.begun()
         watch = await mine.store.watch(HEADER)

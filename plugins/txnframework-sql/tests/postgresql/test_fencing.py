@@ -49,7 +49,7 @@ async def test_numbers_grow(stores: Stores, end: Callable[[PostgresServer], None
             numbers.append((await take(store)).fencing)
             assert isinstance(store, SqlMetadataStore)
             await asyncio.to_thread(end, stores.server)
-            # And this one expires: nobody is left to end it.
+            # And this one expires: no process is left to end it.
             await store.abandon()
         await asyncio.to_thread(stores.server.start)
     async with stores.metadata() as store:

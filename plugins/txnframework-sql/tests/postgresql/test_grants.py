@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def login(stores: Stores, name: str) -> Iterator[str]:
     """Create a login without rights; yield the URL with it."""
     stores.server.run(f"CREATE ROLE \"{name}\" LOGIN PASSWORD 'secret'", stores.database)
-    # As a careful administrator sets a server up: nobody has rights that were not granted.
+    # As a careful administrator configures a server: there are no rights that were not granted.
     stores.server.run("REVOKE ALL ON SCHEMA public FROM PUBLIC", stores.database)
     stores.server.run("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC", stores.database)
     split = urlsplit(stores.url)

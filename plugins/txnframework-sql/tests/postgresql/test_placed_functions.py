@@ -157,7 +157,7 @@ async def test_an_overload_that_comes_later(stores: Stores, logins: dict[str, st
 
 
 def test_another_body(stores: Stores, logins: dict[str, str]) -> None:
-    """A function of ours with another body is refused, whoever owns it, and created again once it was dropped."""
+    """A function of ours with another body is refused for any owner, and created again once it was dropped."""
     types = ", ".join(READ_ENTRIES.types)
 
     async def make() -> None:

@@ -198,7 +198,7 @@ def test_embedded() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_server_for_development(number: signal.Signals) -> None:
-    """The command prints the URL of an empty database, and removes the server when it is told to stop."""
+    """The command prints the URL of an empty database, and removes the server when it is stopped."""
     command = [sys.executable, "-m", "txnframework", "server", "postgresql"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:

@@ -14,7 +14,7 @@ from txnframework.model.transactions import State, Transaction
 
 
 class Coordinator:
-    """Tells what became of the transactions that it knows."""
+    """Reports the outcomes of the transactions that it knows."""
 
     def __init__(self, *known: Transaction) -> None:
         self._known = {one.txn_id: one for one in known}
@@ -42,7 +42,7 @@ def _transaction(number: int, state: State, *branches: int) -> Transaction:
     ],
 )
 def test_asking(branch: Branch, counts: bool | None) -> None:
-    """Only what has ended is noted; a branch that was not listed does not count, nor one that nobody knows any more."""
+    """Only ended transactions are remembered; unlisted branches and unknown transactions count as aborted."""
     coordinator: Any = Coordinator(
         _transaction(1, State.COMMITTED, 0, 5),
         _transaction(2, State.ABORTED),

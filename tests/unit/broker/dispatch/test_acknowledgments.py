@@ -51,7 +51,7 @@ class Owner:
 
 @pytest.mark.parametrize("ended", [True, False])
 async def test_a_plain_acknowledgment_is_dropped_only_if_the_transaction_still_holds_the_message(ended: bool) -> None:
-    """Not on the word of the last look: the transaction may have been aborted since, and nobody would hear of it."""
+    """The last read is not enough: the transaction may have been aborted since, without a notification."""
     deliveries = Deliveries()
     holding = OpenAcks({TXN: (PendingAck(Branch(TXN), Ack(HELD.entry), State.OPEN, 1),)}, 1)
     for position in (HELD, FREE):

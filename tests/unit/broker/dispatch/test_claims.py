@@ -132,7 +132,7 @@ def test_an_aborted_one_is_not_its_own_any_more() -> None:
 
 
 def test_another_consumer_has_it_now() -> None:
-    """Whoever had it before has no part in it any more, and does not acknowledge it in passing; nor has who is gone."""
+    """A cumulative ack does not cover messages that another consumer has now; nor does that of a former consumer."""
     deliveries = _given(Outcomes(), 3)
     progress = AckProgress(deliveries)
     deliveries.requeue([_message(1)], CONSUMER, frozenset())
@@ -146,7 +146,7 @@ def test_another_consumer_has_it_now() -> None:
 
 
 def test_what_nobody_has_seen() -> None:
-    """What was delivered, and was done or taken back before the user saw it, is nothing that it stands for."""
+    """A cumulative ack does not cover delivered messages that were finished or taken back before the user saw them."""
     deliveries = Deliveries()
     progress = AckProgress(deliveries)
     for entry in range(3):
@@ -164,7 +164,9 @@ def test_what_nobody_has_seen() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    """Of many transactions whose outcome nobody has heard, some are to be asked for; those that are known go first."""
+    """The number of remembered transactions is limited: known outcomes are dropped first, some of the others
+    are queried.
+    """
     outcomes = Outcomes()
     kept = Claims(outcomes.counts)
     for number in range(claims.UNDECIDED_MAX):

@@ -114,7 +114,7 @@ def test_a_look_that_began_before_frees_nothing_that_another_transaction_took_ov
 
 
 def test_what_others_acknowledge_is_noticed() -> None:
-    """Held by their transaction, or gone because the cursor passed it, wherever it stood here."""
+    """Messages that others hold or finish are detected, in any state of delivery."""
     deliveries = Deliveries()
     progress = AckProgress(deliveries)
     for entry in (1, 2, 3):
@@ -145,9 +145,10 @@ def test_a_refused_acknowledgment_leaves_things_as_they_were() -> None:
 
 
 def test_a_refused_acknowledgment_that_a_look_passed_over_waits_for_another_look() -> None:
-    """
-    Whoever let it look relies on it: what was acknowledged elsewhere is not handed out any more, though it was
-    delivered before; what turns out to be free comes again.
+    """After a refused ack, messages skipped by an earlier refresh wait for another refresh.
+
+    Messages that others acknowledged are not returned again, though they were delivered before; free ones are
+    redelivered.
     """
     deliveries = Deliveries()
     progress = AckProgress(deliveries)

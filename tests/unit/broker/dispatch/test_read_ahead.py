@@ -99,7 +99,7 @@ async def test_behind_a_page_with_room_left_nothing_is_read_until_the_segment_ha
 
 
 async def test_looking_out_fails_once_and_begins_anew_with_the_reading() -> None:
-    """Whoever reads is told of a failure; a position that is sought is looked out from, not the one before it."""
+    """The reader gets the error once; after a seek, reading ahead continues at the new position."""
     buffer = Buffer()
     buffer.announced = Position(1, 5)
     segment: Any = type("Segment", (), {"buffer": buffer, "ledger": None})()

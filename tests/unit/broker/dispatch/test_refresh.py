@@ -28,7 +28,7 @@ OWN, OTHERS = b"own", b"others"
 
 @implementer(IValueWatch)
 class Watch:
-    """Tells a value once."""
+    """A watch that announces one value."""
 
     def __init__(self, told: bytes | None = None) -> None:
         self.value = told

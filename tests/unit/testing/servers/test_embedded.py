@@ -1,4 +1,4 @@
-"""Names that stand for a server to start; the real servers are tested with the distributions that offer them."""
+"""Names in place of a server's URL start that server; tests of real servers are in their own distributions."""
 
 from __future__ import annotations
 

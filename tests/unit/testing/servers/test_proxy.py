@@ -220,7 +220,7 @@ async def test_tap() -> None:
 
 
 async def test_server_that_is_gone() -> None:
-    """Whoever connects while nobody serves is told so, and the proxy goes on."""
+    """Connecting while the server is down raises an error, and the proxy continues."""
     async with proxied() as (_, proxy):
         proxy._target = ("127.0.0.1", 1)  # type: ignore[misc]
         async with connected(proxy) as (reader, _):

@@ -41,7 +41,7 @@ TOLD = Pipeline(
     ],
 )
 def test_a_batch_may_finish_unless_it_takes_too_long(moment: StopState, stops: bool) -> None:
-    """Or somebody asks once more."""
+    """A batch may finish, unless it takes too long or the stop is requested again."""
     assert should_stop(moment, timeout_ms=100) is stops
 
 

@@ -90,7 +90,7 @@ def test_secrets_are_not_in_what_is_logged(tmp_path: Path) -> None:
 
 
 def test_a_configuration_beside_it_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without [stores] a pipeline is where every other command is; what Spark is told holds in any folder."""
+    """Without [stores], a pipeline uses the same configuration as other commands; paths given to Spark are absolute."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "pipeline.toml"
     path.write_text(WHOLE.replace("[stores]\nmetadata", "[stores]\n# metadata"), encoding="utf-8")

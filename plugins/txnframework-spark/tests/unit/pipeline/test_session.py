@@ -1,4 +1,4 @@
-"""What the Spark of a pipeline is told."""
+"""The Spark settings of a pipeline."""
 
 from __future__ import annotations
 

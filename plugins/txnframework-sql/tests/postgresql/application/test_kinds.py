@@ -17,7 +17,7 @@ Run = Callable[..., None]
 
 
 async def test_both_are_committed(kind: Any, application: Application) -> None:
-    """Before the COMMIT nobody sees anything of it; after it, row, header and index entries are there."""
+    """Before the COMMIT, nothing of it is visible; after it, row, header and index entries exist."""
     version = await application.begun()
     async with kind(application.url) as opened:
         watch = await application.store.watch(application.header)

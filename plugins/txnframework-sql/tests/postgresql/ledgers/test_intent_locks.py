@@ -71,7 +71,7 @@ async def test_other_expectations(ledgers: Ledgers) -> None:
 
 
 async def test_a_checked_header_is_kept(ledgers: Ledgers) -> None:
-    """While a call is executed, nobody changes its header: the end of a transaction waits for the commit."""
+    """While a call is executed, its header cannot change: the end of a transaction waits for the commit."""
     async with opened(ledgers) as both, opened(ledgers) as other:
         (ledger,) = await both.create("a")
         (version,) = await both.begin(1)
@@ -148,10 +148,9 @@ async def test_lost_reply(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 async def test_no_deadlock_with_the_ends_of_transactions(ledgers: Ledgers, seed: int) -> None:
-    """
-    Two clients send in the same transactions to the same ledgers, while others end these transactions.
+    """Two clients send in the same transactions to the same ledgers, while others end these transactions.
 
-    Nobody waits for a deadlock's end, every entry has its operation, and none was written after an end.
+    No deadlock occurs, every entry has its operation, and none was written after an end.
     """
     rng = random.Random(seed)
     txns = range(6)

@@ -87,7 +87,7 @@ async def test_cancelled_and_then_lost(wire: Any) -> None:
         async with row_locked(wire, connections):
             writing = asyncio.create_task(connections.run(update))
             await waiting(wire, 1)
-            # What tells the server to give up is a connection of its own.
+            # The request that cancels the command on the server has a connection of its own.
             proxy.cut()
             writing.cancel()
             with pytest.raises((asyncio.CancelledError, OutcomeUnknown)):

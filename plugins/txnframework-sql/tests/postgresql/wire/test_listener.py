@@ -224,7 +224,7 @@ async def test_half_open(wire: Any, sender: Side) -> None:
         while not heard.woken:
             await environment.advance(100)
             await asyncio.sleep(0.001)
-        # Where only the requests were lost, it came through before.
+        # Where only the requests were lost, it succeeded before.
         assert heard.changes == ([] if sender is Side.SERVER else [LedgerChange(1)])
 
 
@@ -270,7 +270,7 @@ async def test_a_server_that_answers_others_is_asked_at_once(wire: Any) -> None:
     """The listener reconnects as soon as an operation has connected; a long pause ends early."""
     async with listening(wire, VirtualEnvironment()) as (connections, proxy, listener, heard):
         proxy.cut()
-        # With the second failure it pauses, in time that stands still.
+        # With the second failure it pauses, in virtual time that does not advance.
         await wire.until(lambda: listener._environment.next_ms() is not None and listener._driver is None)
         with pytest.raises(Unavailable):
             async with connections.lend():
@@ -303,7 +303,7 @@ async def test_pauses_grow_and_are_bounded(wire: Any, lets_in: bool) -> None:
         listener._driver.terminate()
         await wire.until(lambda: bool(times_ms))
         while len(times_ms) < 14:
-            # Nobody sleeps while a connection is made, which takes no virtual time.
+            # No task sleeps while a connection is made, which takes no virtual time.
             if (next_ms := environment.next_ms()) is not None:
                 environment.move_to(next_ms)
             await asyncio.sleep(0.001)

@@ -57,7 +57,7 @@ class Front:
             yield server.sockets[0].getsockname()[1]
         finally:
             server.close()
-            # Whom it serves still, since the server behind it has not closed yet, would be found in a later test.
+            # Connections that it still serves, before the server behind it closes, would disturb a later test.
             serving = [task for task in self._serving if task is not None]
             for task in serving:
                 task.cancel()

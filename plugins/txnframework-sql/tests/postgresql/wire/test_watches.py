@@ -67,7 +67,7 @@ async def test_what_others_commit(wire: Any, url: str, target: Key | KeyRange | 
         await others.put(PUT)
         await woken(watch)
         await woken(everything)
-        # Taken out of the index, it concerns whoever watches where it stood.
+        # Its removal from the index concerns watches of its former place.
         await others.put(Put(PUT.key, b"2", Expect.ANY))
         await woken(watch)
 
