@@ -23,7 +23,7 @@ class CommitsBesideTheRows(MetadataCoordinator):
 
 
 class CommitsWithoutTheRows(MetadataCoordinator):
-    """Commits for everyone what only its database transaction may commit."""
+    """Commits for any caller what only the database transaction may commit."""
 
     async def end(self, request: End) -> Transaction:
         try:
@@ -33,7 +33,7 @@ class CommitsWithoutTheRows(MetadataCoordinator):
 
 
 class TakesLostRepliesForRollbacks(MetadataCoordinator):
-    """Says that a transaction is aborted when the reply to its COMMIT is lost."""
+    """Reports a transaction as aborted when the reply to its COMMIT is lost."""
 
     async def end_with(self, request: End, transaction: IDatabaseTransaction) -> Transaction:
         return await super().end_with(request, _Answering(transaction, request))
@@ -50,7 +50,7 @@ class KnowsTheUnknown(MetadataCoordinator):
 
 
 class HidesTheDriver(MetadataCoordinator):
-    """Raises an error of its own for one of the driver."""
+    """Raises an error of its own instead of the driver's."""
 
     async def end_with(self, request: End, transaction: IDatabaseTransaction) -> Transaction:
         try:
@@ -67,21 +67,21 @@ class CommitsRowsForAnybody(MetadataCoordinator):
 
 
 class ForgetsTheRows(MetadataCoordinator):
-    """Begins a transaction like any other where one is to commit with rows."""
+    """Ignores that a transaction is to commit with rows."""
 
     async def begin(self, request: Begin) -> Transaction:
         return await super().begin(msgspec.structs.replace(request, co_commit=False))
 
 
 class JoinsAnything(MetadataCoordinator):
-    """Joins whatever it is given."""
+    """Joins any object that it is given."""
 
     async def join(self, connection: object) -> IDatabaseTransaction:
         return cast(IDatabaseTransaction, connection)
 
 
 class _Answering:
-    """A joined transaction that answers for a reply that is lost."""
+    """A joined transaction that replaces a lost reply."""
 
     def __init__(self, joined: IDatabaseTransaction, request: End) -> None:
         self._joined = joined

@@ -42,7 +42,7 @@ def must_fail(tmp_path: Path) -> Callable[..., None]:
 
 @pytest.fixture
 def every_test_has_teeth() -> Callable[..., None]:
-    """Hold a suite to this: each of its tests fails on some broken backend, but for those that are named."""
+    """Assert that each test of a suite fails on some broken backend, except for the named ones."""
 
     def check(suite: type[Suite], broken: set[str], unbroken: set[str]) -> None:
         tests = {name for name, _ in inspect.getmembers(suite) if name.startswith("test_")}

@@ -1,4 +1,4 @@
-"""The suites notice: each backend here breaks one rule on purpose, and the test of that rule fails."""
+"""The suites detect faults: each backend here breaks one rule on purpose, and the test of that rule fails."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Test = Callable[[Any], Any]
 
 
 class IgnoresVersions(Records):
-    """Writes whatever was expected."""
+    """Writes without comparing the expected version."""
 
     def _check(self, key: Key, expected: Expected) -> None:
         pass
@@ -97,7 +97,7 @@ def _cut(key: Key) -> Key:
 
 
 class ReusesNumbers(Records):
-    """Counts from the highest number that is left."""
+    """Gives the number after the highest remaining one."""
 
     def _next_key(self, prefix: Key) -> Key:
         path, partition = record_id(prefix)
@@ -107,14 +107,14 @@ class ReusesNumbers(Records):
 
 
 class HoldsItsStop(Records):
-    """Takes the stop of a range for its last key."""
+    """Includes the stop of a range."""
 
     def scan(self, keys: KeyRange, items_max: int) -> Any:
         return super().scan(KeyRange(keys.start, keys.stop + "\x00", keys.partition), items_max)
 
 
 class StopsPagingAtEqualKeys(Records):
-    """Resumes an index scan behind the last key, not behind the last record."""
+    """Resumes an index scan after the last key, not after the last record."""
 
     def scan_index(self, entries: Any, items_max: int) -> Any:
         page = super().scan_index(entries, items_max)
@@ -124,7 +124,7 @@ class StopsPagingAtEqualKeys(Records):
 
 
 class ChecksTooEarly(MemoryMetadataStore):
-    """Looks at what a step checks, and writes later."""
+    """Checks the conditions of a step before the step, and writes later."""
 
     async def apply(self, step: Step, *transaction: Any) -> Applied:
         await super().apply(Step(checks=step.checks))
@@ -133,7 +133,7 @@ class ChecksTooEarly(MemoryMetadataStore):
 
 
 class MakesPartByPart(MemoryMetadataStore):
-    """Makes the puts of a step one by one."""
+    """Applies the puts of a step one by one."""
 
     async def apply(self, step: Step, *_: Any) -> Applied:
         await super().apply(Step(checks=step.checks))
@@ -145,14 +145,14 @@ class MakesPartByPart(MemoryMetadataStore):
 
 
 class MakesAnyStep(MemoryMetadataStore):
-    """Looks at no part before it makes a step."""
+    """Accepts every step without checking its parts."""
 
     async def apply(self, step: Step, *_: Any) -> Applied:
         return await self._write(step)
 
 
 class AppliesByPartition(MemoryMetadataStore):
-    """Makes a step partition by partition."""
+    """Applies a step partition by partition."""
 
     async def apply(self, step: Step, *_: Any) -> Applied:
         written: list[Record] = []
@@ -175,7 +175,7 @@ def _key_of(part: Any) -> Key:
 
 
 class ReadsItsOwnPast(MemoryMetadataStore):
-    """Remembers every record that it has read."""
+    """Caches every record that it has read."""
 
     async def get(self, key: Key) -> Record | None:
         seen: dict[Key, Record | None] = self.__dict__.setdefault("seen", {})
@@ -185,7 +185,7 @@ class ReadsItsOwnPast(MemoryMetadataStore):
 
 
 class CallsEveryFailureUnavailable(MemoryMetadataStore):
-    """Says that nothing was changed when it does not know."""
+    """Raises Unavailable although the outcome is unknown."""
 
     async def put(self, write: Put) -> int:
         return (await self.apply(Step(puts=(write,)))).records[0].version
@@ -201,7 +201,7 @@ class CallsEveryFailureUnavailable(MemoryMetadataStore):
 
 
 class ArmsLate(MemoryMetadataStore):
-    """Hands out a watch that hears what happens from the first wait on."""
+    """Returns a watch that is armed only by the first wait."""
 
     async def watch(self, target: Any) -> Any:
         watch: Any = await super().watch(target)
@@ -224,7 +224,7 @@ class SleepsThroughALostConnection(MemoryMetadataStore):
 
 
 class WakesForEver(MemoryMetadataStore):
-    """Hands out a watch that never waits again once it was woken."""
+    """Returns a watch that never waits again after its first wake-up."""
 
     async def watch(self, target: Any) -> Any:
         watch: Any = await super().watch(target)
@@ -239,7 +239,7 @@ class WakesForEver(MemoryMetadataStore):
 
 
 class GivesEveryVersionOne(Records):
-    """Counts no versions."""
+    """Gives every version the number one."""
 
     def _put(self, put: Any, changes: list[Change], version: int) -> Record:
         record = super()._put(put, changes, version)
@@ -264,14 +264,14 @@ class ForgetsFencing(MemorySpace):
 
 
 class KeepsLeases(MemorySpace):
-    """Does not notice that a session has ended."""
+    """Does not notice the end of a session."""
 
     def end_session(self, session: str) -> None:
         pass
 
 
 class BreaksWhicheverIsHeld(MemoryMetadataStore):
-    """Ends a lease that was meant for its successor."""
+    """Breaks a lease even if another session holds it by now."""
 
     async def break_lease(self, name: str, version: int) -> None:
         record = await self.get(lease_key(name))
@@ -279,7 +279,7 @@ class BreaksWhicheverIsHeld(MemoryMetadataStore):
 
 
 class BreaksForItselfOnly(MemoryMetadataStore):
-    """Leaves what another session holds as it is."""
+    """Does not break a lease that another session holds."""
 
     async def break_lease(self, name: str, version: int) -> None:
         pass
@@ -289,7 +289,7 @@ class BreaksForItselfOnly(MemoryMetadataStore):
 
 
 class AppendsAfterSeal(StoredLedger):
-    """Seals for readers only."""
+    """Enforces a seal for readers only."""
 
     def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
         sealed, self._is_sealed = self._is_sealed, False
@@ -300,14 +300,14 @@ class AppendsAfterSeal(StoredLedger):
 
 
 class AppendsToWhicheverIsOpen(StoredLedger):
-    """Ignores which ledger an append names."""
+    """Appends to the open ledger, whichever ledger the append names."""
 
     def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
         return super().append(entries, self._open_id)
 
 
 class IsDeletedWhateverItsLedgers(StoredLedger):
-    """Is removed up to any ledger."""
+    """Deletes without checking the last ledger."""
 
     def ends_by(self, ledger_id: int) -> bool:
         return True
@@ -344,7 +344,7 @@ class CutsProducers(StoredLedger):
 
 
 class ReplacesBlindly(StoredLedger):
-    """Replaces whatever copy there is when one is named."""
+    """Replaces any existing copy when the call names one."""
 
     def _append_one(self, entry: Append) -> Appended:
         if entry.replaces and entry.sequence:
@@ -354,14 +354,14 @@ class ReplacesBlindly(StoredLedger):
 
 
 class HidesTrimming(StoredLedger):
-    """Reads on behind what was trimmed."""
+    """Continues reading after a trimmed range without an error."""
 
     def _require_untrimmed(self, entries: EntryRange) -> None:
         pass
 
 
 class ReadsWithoutBytes(StoredLedger):
-    """Bounds a read by items only."""
+    """Limits a read by items only, not by bytes."""
 
     def read(self, entries: EntryRange, limit: Any) -> Any:
         return super().read(entries, replace(limit, bytes=1 << 40))
@@ -377,7 +377,7 @@ class CountsByTheLedgersTime(StoredLedger):
 
 
 class TellsOfTrimmedLedgers(StoredLedger):
-    """Counts among the ledgers that are left those that are gone."""
+    """Includes trimmed ledgers in the list of remaining ones."""
 
     def trim(self, ledger_id: int, aborted: Any) -> int:
         before = super().ledgers(-1, 100)
@@ -397,14 +397,14 @@ class CountsMessagesAsEntries(StoredLedger):
 
 
 class TrimsWithoutSettling(StoredLedger):
-    """Keeps copies of aborted branches whose ledger is gone."""
+    """Keeps copies in aborted branches after their ledger is trimmed."""
 
     def trim(self, ledger_id: int, aborted: Any) -> int:
         return super().trim(ledger_id, frozenset())
 
 
 class MovesItsTailBack(StoredLedger):
-    """Computes the tail from what is left."""
+    """Computes the tail from the remaining entries."""
 
     def tail(self) -> Any:
         tail = super().tail()
@@ -437,7 +437,7 @@ class BrokenStores(MemoryMetadataHarness):
 
 
 class BelievesHintsOfRecords(MemoryMetadataHarness):
-    """Its watches bring along whatever a hint says."""
+    """A store whose watches return the value of any hint."""
 
     patience_s: ClassVar[float] = 0.2
 
@@ -446,7 +446,7 @@ class BelievesHintsOfRecords(MemoryMetadataHarness):
 
 
 class BelievesHintsOfEntries(MemoryLedgerHarness):
-    """Its watches bring along whatever a hint says."""
+    """A store whose watches return the entries of any hint."""
 
     patience_s: ClassVar[float] = 0.2
 

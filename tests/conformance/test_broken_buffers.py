@@ -1,4 +1,4 @@
-"""The buffer suite notices: each buffer here breaks one rule on purpose, and the test of that rule fails."""
+"""The buffer suite detects faults: each buffer here breaks one rule on purpose, and the test of that rule fails."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from txnframework_metadata.records.operations import operation_indexes, scan_ope
 
 
 class ShowsEverything(MetadataBuffer):
-    """Reads committed data as if everything were."""
+    """Reads every entry as committed."""
 
     async def read(self, request: ReadRequest) -> EntryPage:
         return await super().read(replace(request, isolation=Isolation.READ_UNCOMMITTED))
 
 
 class JudgesEverybody(MetadataBuffer):
-    """Takes whatever it knows nothing of for committed."""
+    """Takes unknown transactions for committed."""
 
     async def read(self, request: ReadRequest) -> EntryPage:
         tail = await self.ledger_of_test.tail()
@@ -59,7 +59,7 @@ class JudgesEverybody(MetadataBuffer):
 
 
 class ShowsControlEntries(MetadataBuffer):
-    """Returns what another family wrote for itself."""
+    """Returns control entries of another family."""
 
     async def read(self, request: ReadRequest) -> EntryPage:
         page = await super().read(request)
@@ -72,7 +72,7 @@ class ShowsControlEntries(MetadataBuffer):
 
 
 class WritesNoIntent(MetadataBuffer):
-    """Appends without saying so first."""
+    """Appends without an intent."""
 
     async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
         tail = await self.ledger_of_test.tail()
@@ -82,14 +82,14 @@ class WritesNoIntent(MetadataBuffer):
 
 
 class ForgetsWhatItSkipped(MetadataBuffer):
-    """Passes aborted entries without saying which."""
+    """Skips aborted entries without reporting them."""
 
     async def read(self, request: ReadRequest) -> EntryPage:
         return replace(await super().read(request), skipped=())
 
 
 class ShortensPlans(MetadataBuffer):
-    """Plans to what it computes itself."""
+    """Plans up to a position of its own computation."""
 
     async def plan(self, after: Position, upto: Position) -> ReadPlan:
         plan = await super().plan(after, upto)
@@ -111,14 +111,14 @@ class FinishesEarly(MetadataBuffer):
 
 
 class GuessesBeforeItKnows(MetadataBuffer):
-    """Answers out of what it has, recovered or not."""
+    """Answers before the recovery is complete."""
 
     async def resolve(self, branch: Branch) -> Visibility:
         return Visibility.COMMITTED if self._view.announced is None else await super().resolve(branch)
 
 
 class GoesOnAfterItsClose(MetadataBuffer):
-    """Does what waited for the recovery, closed or not."""
+    """Performs calls that waited for the recovery after the close."""
 
     def _require_open(self) -> None:
         return
@@ -132,7 +132,7 @@ class WakesAtOnce(MetadataBuffer):
 
 
 class AsksAgainAndAgain(MetadataBuffer):
-    """Waits by reading."""
+    """Polls while it waits."""
 
     async def advanced(self, beyond: Position) -> Position:
         found = await self.max_read_position()
@@ -140,7 +140,7 @@ class AsksAgainAndAgain(MetadataBuffer):
 
 
 class ReadsAbortRecordsFirst(MetadataBuffer):
-    """Looks for what is aborted before it looks at what is open."""
+    """Reads abort records before it reads intents."""
 
     async def read(self, request: ReadRequest) -> EntryPage:
         outcomes = self._view.outcomes
@@ -157,7 +157,7 @@ class ReadsAbortRecordsFirst(MetadataBuffer):
 
 
 class ReadsTheTailLast(MetadataBuffer):
-    """Scans the operations before it knows how far it is going to read."""
+    """Reads the tail after the operations."""
 
     def __init__(self, context: SegmentContext) -> None:
         super().__init__(context)
@@ -179,7 +179,7 @@ class ReadsTheTailLast(MetadataBuffer):
 
 
 class ForgetsBeforeItRecords(MetadataBuffer):
-    """Deletes the operations before the abort record stands."""
+    """Deletes the operations before it writes the abort record."""
 
     async def settle(self, ended: Transaction) -> None:
         operations = await scan_operations(self.context_of_test.store, ended.txn_id, 100)
@@ -199,14 +199,14 @@ class ForgetsBeforeItRecords(MetadataBuffer):
 
 
 class KnowsNoSequences(MetadataBuffer):
-    """Appends whatever is sent, once more if it is sent once more."""
+    """Appends repeated sends again."""
 
     async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
         return await super().append(tuple(replace(entry, sequence=None) for entry in entries))
 
 
 class CallsUnknownUnavailable(MetadataBuffer):
-    """Says that nothing was appended when it does not know."""
+    """Raises Unavailable although the outcome is unknown."""
 
     async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
         try:
@@ -216,7 +216,7 @@ class CallsUnknownUnavailable(MetadataBuffer):
 
 
 class StaysWithItsLedger(MetadataBuffer):
-    """Gives up when its ledger is no longer the open one."""
+    """Fails when its ledger is no longer the open one."""
 
     def __init__(self, context: SegmentContext) -> None:
         class Ledger:
@@ -233,7 +233,7 @@ class StaysWithItsLedger(MetadataBuffer):
 
 
 class AppendsToAnyLedger(MetadataBuffer):
-    """Appends to the open ledger when the one of its intent is closed."""
+    """Appends to the open ledger when the ledger of the intent is closed."""
 
     def __init__(self, context: SegmentContext) -> None:
         class Ledger:
@@ -250,7 +250,7 @@ class AppendsToAnyLedger(MetadataBuffer):
 
 
 class TrimsAbortRecords(MetadataBuffer):
-    """Forgets what is aborted in ledgers that are still there."""
+    """Deletes abort records of ledgers that still exist."""
 
     async def trim(self, ledger_id: int) -> SweepResult:
         swept = await super().trim(ledger_id)

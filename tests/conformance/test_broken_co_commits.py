@@ -1,4 +1,4 @@
-"""The rules of ICoCommitStore notice: each store here breaks one of them, and the test of that rule fails."""
+"""The rules of ICoCommitStore detect faults: each store here breaks one rule, and the test of that rule fails."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class PutsAtTheCommit(Broken):
 
 
 class Changing(Broken):
-    """Makes another step."""
+    """Makes a changed step."""
 
     def changed(self, put: Put) -> Put:
         return put
@@ -73,7 +73,7 @@ class Changing(Broken):
 
 
 class IgnoresTheVersion(Changing):
-    """Writes whatever was expected."""
+    """Writes without comparing the expected version."""
 
     def changed(self, put: Put) -> Put:
         return msgspec.structs.replace(put, expected=Expect.ANY)
@@ -126,7 +126,7 @@ class ForgetsIndexes(Changing):
 
 
 class BeginsAgain(Broken):
-    """Goes on in another transaction after the application has ended the one that was joined."""
+    """Continues in a new transaction after the application has ended the joined one."""
 
     async def step(self, step: Step, examine: Examine, apply: Apply) -> Applied:
         try:
@@ -177,7 +177,7 @@ class JoinsAnything(MemoryMetadataStore):
 
 
 class JoinsAnythingHarness(MemoryMetadataHarness):
-    """Opens stores that do not look at the connection."""
+    """Opens stores that do not check the connection."""
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[IMetadataStore]:
@@ -219,12 +219,12 @@ def test_broken_transaction(transaction: type[Broken], name: str, tmp_path: Path
 
 
 def test_a_connection_that_is_not_looked_at(tmp_path: Path) -> None:
-    """The test of the broken rule fails."""
+    """The test of the broken rule fails for a store that does not check the connection."""
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         run(JoinsAnythingHarness, "test_what_cannot_be_joined", tmp_path)
 
 
 @pytest.mark.parametrize("name", sorted({name for _, name in BROKEN} | {"test_what_cannot_be_joined"}))
 def test_whole_transaction_passes(name: str, tmp_path: Path) -> None:
-    """So the tests above fail for the reason that they name."""
+    """The correct store passes, so the tests above fail for the reason that they name."""
     run(type("WholeTransactions", (BrokenHarness,), {"transaction": Broken}), name, tmp_path)

@@ -1,4 +1,4 @@
-"""The suites notice a store that does not write an intent and its entries in one step."""
+"""The suites detect a store that does not write an intent and its entries in one step."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class UntestedHarness(Harness[ILedgerStore]):
 
 
 def test_a_location_that_no_test_would_look_at(tmp_path: Path) -> None:
-    """Steps that append are never left untested because a harness does not say that it has both."""
+    """A store that keeps records and ledgers together must be tested, even if its harness does not declare it."""
     case = type("Case", (LedgerStoreSuite,), {"harness": UntestedHarness})()
     with pytest.raises(AssertionError, match="Colocated"):
         asyncio.run(run_test(case, case.test_a_location_is_that_of_records, tmp_path))

@@ -1,4 +1,4 @@
-"""The coordinator suite notices: each coordinator here breaks one rule on purpose, and the test of that rule fails."""
+"""The coordinator suite detects faults: each coordinator here breaks one rule on purpose, and its test fails."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class OfNoFamily(MetadataCoordinator):
 
 
 class CountsFromOne(MetadataCoordinator):
-    """Gives out numbers that it has not reserved."""
+    """Uses numbers that it has not reserved."""
 
     def __init__(self, context: CoordinatorContext) -> None:
         super().__init__(context)
@@ -77,7 +77,7 @@ class CountsFromOne(MetadataCoordinator):
 
 
 class CountsDown(MetadataCoordinator):
-    """Gives out the highest number of a block first."""
+    """Uses the highest number of a block first."""
 
     def __init__(self, context: CoordinatorContext) -> None:
         super().__init__(context)
@@ -106,7 +106,7 @@ class ForgetsWhoBegan(MetadataCoordinator):
 
 
 class BeginsInvisibly(MetadataCoordinator):
-    """Answers a begin whose reply was lost as if nothing was wrong, and leaves it to luck."""
+    """Returns success for a begin whose reply was lost."""
 
     async def begin(self, request: Begin) -> Transaction:
         try:
@@ -116,7 +116,7 @@ class BeginsInvisibly(MetadataCoordinator):
 
 
 class CallsABeginRefused(MetadataCoordinator):
-    """Says that no transaction began when it does not know."""
+    """Reports that no transaction began although the outcome is unknown."""
 
     async def begin(self, request: Begin) -> Transaction:
         inner, self._store = self._store, _OnePut(self._store)
@@ -129,7 +129,7 @@ class CallsABeginRefused(MetadataCoordinator):
 
 
 class _OnePut:
-    """A store that refuses to try again."""
+    """A store that does not retry."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -149,7 +149,7 @@ class _OnePut:
 
 
 class KnowsEverybody(MetadataCoordinator):
-    """Describes what never began."""
+    """Describes transactions that never began."""
 
     async def describe(self, txn_id: TxnID) -> Transaction:
         try:
@@ -159,14 +159,14 @@ class KnowsEverybody(MetadataCoordinator):
 
 
 class DescribesWithoutParticipants(MetadataCoordinator):
-    """Leaves out who takes part."""
+    """Describes transactions without their participants."""
 
     async def describe(self, txn_id: TxnID) -> Transaction:
         return msgspec.structs.replace(await super().describe(txn_id), participants=frozenset())
 
 
 class DescribesOneBranch(MetadataCoordinator):
-    """Takes whatever was done for done by the branch that began."""
+    """Attributes every operation to the branch that began the transaction."""
 
     async def describe(self, txn_id: TxnID) -> Transaction:
         found = await super().describe(txn_id)
@@ -174,7 +174,7 @@ class DescribesOneBranch(MetadataCoordinator):
 
 
 class RemembersDescriptions(MetadataCoordinator):
-    """Describes what it has seen once."""
+    """Caches descriptions."""
 
     async def describe(self, txn_id: TxnID) -> Transaction:
         seen: dict[TxnID, Transaction] = self.__dict__.setdefault("seen", {})
@@ -187,7 +187,7 @@ class RemembersDescriptions(MetadataCoordinator):
 
 
 async def overwrite(coordinator: MetadataCoordinator, request: End) -> Transaction:
-    """Write a decision over whatever stands there."""
+    """Write a decision over the stored one."""
     header = await read_header(coordinator._store, request.txn_id)
     if header is None:
         raise TransactionNotFound(request.txn_id)
@@ -198,14 +198,14 @@ async def overwrite(coordinator: MetadataCoordinator, request: End) -> Transacti
 
 
 class LastEndWins(MetadataCoordinator):
-    """Decides again and again."""
+    """Changes the outcome with every end."""
 
     async def end(self, request: End) -> Transaction:
         return await overwrite(self, request)
 
 
 class LooksBeforeItWrites(MetadataCoordinator):
-    """Decides if the transaction was open a moment ago."""
+    """Decides by an earlier read, without comparing the version."""
 
     async def end(self, request: End) -> Transaction:
         header = await read_header(self._store, request.txn_id)
@@ -215,7 +215,7 @@ class LooksBeforeItWrites(MetadataCoordinator):
 
 
 class AgreesWithEverybody(MetadataCoordinator):
-    """Answers an end that came too late as if it had been asked for."""
+    """Confirms a late end with the requested action."""
 
     async def end(self, request: End) -> Transaction:
         try:
@@ -242,7 +242,7 @@ class ForgetsBranches(MetadataCoordinator):
 
 
 class EndsWhatNeverBegan(MetadataCoordinator):
-    """Ends what it does not know."""
+    """Ends unknown transactions."""
 
     async def end(self, request: End) -> Transaction:
         try:
@@ -259,14 +259,14 @@ class LetsAnybodyEnd(MetadataCoordinator):
 
 
 class IgnoresOperators(MetadataCoordinator):
-    """Takes an operator for anybody else."""
+    """Treats an operator like any other principal."""
 
     async def end(self, request: End) -> Transaction:
         return await super().end(msgspec.structs.replace(request, operator=False))
 
 
 class RefusesStrangers(MetadataCoordinator):
-    """Ends only for those that name no principal, where there is none."""
+    """Requires a missing principal for transactions without a principal."""
 
     async def end(self, request: End) -> Transaction:
         if request.principal and (await self.describe(request.txn_id)).principal != request.principal:
@@ -275,7 +275,7 @@ class RefusesStrangers(MetadataCoordinator):
 
 
 class CallsUnknownUnavailable(MetadataCoordinator):
-    """Says that nothing was changed when it does not know."""
+    """Raises Unavailable although the outcome is unknown."""
 
     async def end(self, request: End) -> Transaction:
         try:
@@ -285,7 +285,7 @@ class CallsUnknownUnavailable(MetadataCoordinator):
 
 
 class CallsRefusedUnknown(MetadataCoordinator):
-    """Says that it does not know when nothing was changed."""
+    """Raises OutcomeUnknown although nothing was changed."""
 
     async def end(self, request: End) -> Transaction:
         try:
@@ -295,7 +295,7 @@ class CallsRefusedUnknown(MetadataCoordinator):
 
 
 class EndsTwice(MetadataCoordinator):
-    """Takes a decision whose reply was lost for one that was refused."""
+    """Treats a lost reply as a refusal."""
 
     async def end(self, request: End) -> Transaction:
         header = await read_header(self._store, request.txn_id)
@@ -313,7 +313,7 @@ class EndsTwice(MetadataCoordinator):
 
 
 class DecidesInTwoSteps(MetadataCoordinator):
-    """Writes that it aborts before it commits."""
+    """Writes an abort before it commits."""
 
     async def end(self, request: End) -> Transaction:
         header = await read_header(self._store, request.txn_id)
@@ -324,7 +324,7 @@ class DecidesInTwoSteps(MetadataCoordinator):
 
 
 class NeverCloses(MetadataCoordinator):
-    """Goes on after close."""
+    """Accepts calls after the close."""
 
     async def close(self) -> None:
         pass
@@ -345,7 +345,7 @@ async def every_header(coordinator: MetadataCoordinator) -> list[Transaction]:
 
 
 class ListsWhatHasEnded(MetadataCoordinator):
-    """Lists everything."""
+    """Lists open and ended transactions."""
 
     async def list_open(self, query: OpenQuery) -> tuple[Transaction, ...]:
         return tuple(await every_header(self))
@@ -359,14 +359,14 @@ class ListsYoungestFirst(MetadataCoordinator):
 
 
 class BeginsListsAnew(MetadataCoordinator):
-    """Knows one page only."""
+    """Knows only the first page."""
 
     async def list_open(self, query: OpenQuery) -> tuple[Transaction, ...]:
         return await super().list_open(replace(query, after=None))
 
 
 class SkipsEqualDeadlines(MetadataCoordinator):
-    """Goes on behind a deadline, not behind a transaction."""
+    """Continues a page after a deadline, not after a transaction."""
 
     async def list_open(self, query: OpenQuery) -> tuple[Transaction, ...]:
         if query.after is None:
@@ -377,7 +377,7 @@ class SkipsEqualDeadlines(MetadataCoordinator):
 
 
 class ListsBehindOpenOnes(MetadataCoordinator):
-    """Loses its place when the transaction there has ended."""
+    """Loses its place in the list when the transaction there has ended."""
 
     async def list_open(self, query: OpenQuery) -> tuple[Transaction, ...]:
         if query.after is not None and (await self.describe(query.after)).state is not State.OPEN:
@@ -386,7 +386,7 @@ class ListsBehindOpenOnes(MetadataCoordinator):
 
 
 class IgnoresAges(MetadataCoordinator):
-    """Lists young ones too."""
+    """Lists transactions that are too young."""
 
     async def list_open(self, query: OpenQuery) -> tuple[Transaction, ...]:
         return await super().list_open(replace(query, age_ms_min=0))
@@ -414,7 +414,7 @@ class CountsWhatEnded(MetadataCoordinator):
 
 
 class LooksAtOnePage(MetadataCoordinator):
-    """Gives up where the first operations are those of open transactions."""
+    """Stops after one page of operations of open transactions."""
 
     async def outstanding(self, after: TxnID | None, limit: Limit) -> tuple[Outstanding, ...]:
         found = await super().outstanding(after, limit)
@@ -422,14 +422,14 @@ class LooksAtOnePage(MetadataCoordinator):
 
 
 class TellsOfTheSameAgain(MetadataCoordinator):
-    """Begins a page with the last one of the page before."""
+    """Begins a page with the last item of the page before."""
 
     async def outstanding(self, after: TxnID | None, limit: Limit) -> tuple[Outstanding, ...]:
         return await super().outstanding(after and TxnID(after.coordinator, after.number - 1), limit)
 
 
 class WaitsForTheNextEnd(MetadataCoordinator):
-    """Does not look at what has ended before it waits."""
+    """Waits without checking whether the transaction has ended already."""
 
     async def watch_ended(self, txn_ids: frozenset[TxnID]) -> dict[TxnID, State]:
         still = frozenset([one for one in txn_ids if (await self.describe(one)).state is State.OPEN])
@@ -454,7 +454,7 @@ class AsksAgainAndAgain(MetadataCoordinator):
 
 
 class WaitsForTheForgotten(MetadataCoordinator):
-    """Takes one that is not known for open."""
+    """Treats an unknown transaction as open while it waits."""
 
     async def watch_ended(self, txn_ids: frozenset[TxnID]) -> dict[TxnID, State]:
         known = [one for one in txn_ids if await read_header(self._store, one) is not None]
@@ -465,7 +465,7 @@ class WaitsForTheForgotten(MetadataCoordinator):
 
 
 def with_transactions(**changes: int) -> type[MetadataCoordinator]:
-    """Return a coordinator that keeps to other times and bounds than it was given."""
+    """Return a coordinator with other times and limits than the given ones."""
 
     class OtherBounds(MetadataCoordinator):
         def __init__(self, context: CoordinatorContext) -> None:
@@ -475,14 +475,14 @@ def with_transactions(**changes: int) -> type[MetadataCoordinator]:
 
 
 class NeverExpires(MetadataCoordinator):
-    """Lets everybody take his time."""
+    """Never aborts by timeout."""
 
     async def expire(self, now_ms: int) -> SweepResult:
         return SweepResult(0, 0)
 
 
 class ExpiresWhatItBegan(MetadataCoordinator):
-    """Knows deadlines by heart, and loses them with its memory."""
+    """Knows deadlines from its own memory only."""
 
     async def begin(self, request: Begin) -> Transaction:
         began = await super().begin(request)
@@ -498,7 +498,7 @@ class ExpiresWhatItBegan(MetadataCoordinator):
 
 
 class ExpiresBlindly(MetadataCoordinator):
-    """Aborts what was open when it looked."""
+    """Aborts by an outdated read."""
 
     async def expire(self, now_ms: int) -> SweepResult:
         for one in await every_header(self):
@@ -508,7 +508,7 @@ class ExpiresBlindly(MetadataCoordinator):
 
 
 class ExpiresAsNobody(MetadataCoordinator):
-    """Aborts only what it may end."""
+    """Aborts only transactions without a principal."""
 
     async def expire(self, now_ms: int) -> SweepResult:
         for one in await self.list_open(OpenQuery()):
@@ -518,7 +518,7 @@ class ExpiresAsNobody(MetadataCoordinator):
 
 
 class ForgetsWithoutSettling(MetadataCoordinator):
-    """Deletes what is old enough, operations and all."""
+    """Deletes old transactions with their operations."""
 
     async def collect(self, now_ms: int) -> SweepResult:
         done = 0
@@ -546,7 +546,7 @@ class ForgetsHeadersFirst(MetadataCoordinator):
 
 
 class ForgetsOpenOnes(MetadataCoordinator):
-    """Deletes what is old, ended or not."""
+    """Deletes old transactions, ended or not."""
 
     async def collect(self, now_ms: int) -> SweepResult:
         for one in await every_header(self):
@@ -571,7 +571,7 @@ class RefusesASecondSweep(MetadataCoordinator):
 
 
 class StopsAtTheFirst(MetadataCoordinator):
-    """Goes no further while the oldest one cannot be finished."""
+    """Stops settling when the oldest transaction cannot be settled."""
 
     async def collect(self, now_ms: int) -> SweepResult:
         for one in sorted(await every_header(self), key=lambda one: one.txn_id):
@@ -581,7 +581,7 @@ class StopsAtTheFirst(MetadataCoordinator):
 
 
 class SettlesNothing(MetadataCoordinator):
-    """Leaves everything to the sweeps."""
+    """Settles nothing itself."""
 
     async def settle(self, txn_id: TxnID) -> SweepResult:
         found = await self.describe(txn_id)
@@ -591,7 +591,7 @@ class SettlesNothing(MetadataCoordinator):
 
 
 class SettlesOpenOnes(MetadataCoordinator):
-    """Gives back what an open transaction holds."""
+    """Releases acknowledgments of an open transaction."""
 
     async def settle(self, txn_id: TxnID) -> SweepResult:
         with contextlib.suppress(InvalidTransactionState):
@@ -603,7 +603,7 @@ class SettlesOpenOnes(MetadataCoordinator):
 
 
 class OffersHalfARole(MetadataCoordinator):
-    """Takes the ranges of a batch by name only."""
+    """Declares the ranges of a batch without implementing them."""
 
     async def finish_batch(  # type: ignore[override]
         self, batch: BatchID, txn_id: TxnID, *, ranges: tuple[SourceRange, ...]
@@ -612,7 +612,7 @@ class OffersHalfARole(MetadataCoordinator):
 
 
 class ClaimsAnew(MetadataCoordinator):
-    """Takes a run that claims again for another one."""
+    """Treats a repeated claim as one by another run."""
 
     async def claim(self, name: str, run: str) -> Application:
         claims = self.__dict__["claims"] = self.__dict__.get("claims", 0) + 1
@@ -620,7 +620,7 @@ class ClaimsAnew(MetadataCoordinator):
 
 
 class FencesNobody(MetadataCoordinator):
-    """Lets past runs go on."""
+    """Does not fence earlier runs."""
 
     async def claim(self, name: str, run: str) -> Application:
         try:
@@ -638,14 +638,14 @@ class FencesNobody(MetadataCoordinator):
 
 
 class FollowsAnybody(MetadataCoordinator):
-    """Lets a run follow another one than it was started after."""
+    """Lets a run follow a run that it was not started after."""
 
     async def begin_batch(self, batch: BatchID, timeout_ms: int) -> Transaction:
         return await super().begin_batch(replace(batch, follows=None), timeout_ms)
 
 
 class BeginsForEverybody(MetadataCoordinator):
-    """Begins a transaction for any principal, and records the last one as its owner."""
+    """Begins a new transaction for every call of one batch."""
 
     async def begin_batch(self, batch: BatchID, timeout_ms: int) -> Transaction:
         await super().begin_batch(batch, timeout_ms)
@@ -653,7 +653,7 @@ class BeginsForEverybody(MetadataCoordinator):
 
 
 class ContinuesForOthers(MetadataCoordinator):
-    """Goes on with the open transaction that it finds, whosever it is."""
+    """Continues an open transaction of any run."""
 
     async def claim(self, name: str, run: str) -> Application:
         found = await self.application(name)
@@ -668,7 +668,7 @@ class ContinuesForOthers(MetadataCoordinator):
 
 
 class BeginsBesides(MetadataCoordinator):
-    """Leaves the earlier batch open."""
+    """Begins a batch without ending the earlier one."""
 
     async def begin_batch(self, batch: BatchID, timeout_ms: int) -> Transaction:
         began: dict[BatchID, Transaction] = self.__dict__.setdefault("began", {})
@@ -678,7 +678,7 @@ class BeginsBesides(MetadataCoordinator):
 
 
 class ReturnsWhatEnded(MetadataCoordinator):
-    """Returns the transaction of a batch, open or not."""
+    """Returns the transaction of a batch even if it has ended."""
 
     async def begin_batch(self, batch: BatchID, timeout_ms: int) -> Transaction:
         found = await self.application(batch.application)
@@ -695,7 +695,7 @@ class ForgetsConsumed(MetadataCoordinator):
 
 
 class TellsWhatIsDurable(MetadataCoordinator):
-    """Knows a committed batch when it is settled only."""
+    """Reports a committed batch only after its settlement."""
 
     async def application(self, name: str) -> Application | None:
         found = await super().application(name)
@@ -712,7 +712,7 @@ class TellsWhatIsDurable(MetadataCoordinator):
 
 
 class CarriesEverything(MetadataCoordinator):
-    """Takes what was begun for committed."""
+    """Takes the earlier batch for committed."""
 
     async def application(self, name: str) -> Application | None:
         found = await super().application(name)
@@ -726,7 +726,7 @@ class CarriesEverything(MetadataCoordinator):
 
 
 class FinishesLate(MetadataCoordinator):
-    """Does not look whether the transaction is open."""
+    """Finishes a batch without checking that its transaction is open."""
 
     async def finish_batch(self, batch: BatchID, txn_id: TxnID, ranges: tuple[SourceRange, ...]) -> None:
         with contextlib.suppress(TransactionConflict):
@@ -734,7 +734,7 @@ class FinishesLate(MetadataCoordinator):
 
 
 class GivesUp(MetadataCoordinator):
-    """Takes a lost reply for a conflict."""
+    """Treats a lost reply as a conflict."""
 
     async def begin_batch(self, batch: BatchID, timeout_ms: int) -> Transaction:
         inner, self._applications._store = self._applications._store, _CallsLostConflict(self._store)
@@ -745,7 +745,7 @@ class GivesUp(MetadataCoordinator):
 
 
 class _CallsLostConflict:
-    """A store that calls every failure a conflict."""
+    """A store that reports every failure as a conflict."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner

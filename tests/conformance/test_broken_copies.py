@@ -1,4 +1,4 @@
-"""The suites notice stores that lose something when they are copied."""
+"""The suites detect stores that lose data when they are copied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dispatcher suite notices: each dispatcher here breaks one rule on purpose, and the test of that rule fails."""
+"""The dispatcher suite detects faults: each dispatcher here breaks one rule on purpose, and its test fails."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Answer = tuple[Assignment, ...]
 
 
 class DeclaresNoOrder(ExclusiveDispatcher):
-    """Is of a standard type, and declares another order than that has."""
+    """Has a standard type, and declares another order than that type's."""
 
     ordering = Ordering.NONE
 
 
 class IgnoresPermits(ExclusiveDispatcher):
-    """Gives as much as there is."""
+    """Assigns all messages, whatever the permits are."""
 
     def assign(self, waiting: Waiting) -> Answer:
         for attached in self._consumers.values():
@@ -38,7 +38,7 @@ class IgnoresPermits(ExclusiveDispatcher):
 
 
 class GivesPermitsBack(ExclusiveDispatcher):
-    """Takes a release for a permit."""
+    """Returns a permit when a message is released."""
 
     def released(self, positions: frozenset[Position]) -> None:
         super().released(positions)
@@ -54,7 +54,7 @@ class LastFirst(ExclusiveDispatcher):
 
 
 class RemembersWhatItGave(SharedDispatcher):
-    """Never gives a message again."""
+    """Never assigns a message again."""
 
     def assign(self, waiting: Waiting) -> Answer:
         given: set[Position] = self.__dict__.setdefault("given", set())
@@ -64,7 +64,7 @@ class RemembersWhatItGave(SharedDispatcher):
 
 
 class SwallowsWhatNobodyTakes(RemembersWhatItGave):
-    """Takes what was offered for given."""
+    """Takes offered messages for assigned."""
 
     def assign(self, waiting: Waiting) -> Answer:
         answer = super().assign(waiting)
@@ -73,7 +73,7 @@ class SwallowsWhatNobodyTakes(RemembersWhatItGave):
 
 
 class ReturnsNothing(ExclusiveDispatcher):
-    """Forgets what a consumer held that leaves."""
+    """Drops the messages of a leaving consumer."""
 
     def detach(self, consumer_id: int) -> frozenset[Position]:
         super().detach(consumer_id)
@@ -81,14 +81,14 @@ class ReturnsNothing(ExclusiveDispatcher):
 
 
 class ReturnsTooMuch(ExclusiveDispatcher):
-    """Returns what was released as well."""
+    """Returns released messages of a leaving consumer, too."""
 
     def released(self, positions: frozenset[Position]) -> None:
         self._left_behind -= positions
 
 
 class KeepsPermits(ExclusiveDispatcher):
-    """Gives a consumer that comes again the permits that it had."""
+    """Gives a returning consumer its former permits."""
 
     def attach(self, consumer: ConsumerInfo) -> None:
         left: dict[int, int] = self.__dict__.setdefault("left", {})
@@ -101,7 +101,7 @@ class KeepsPermits(ExclusiveDispatcher):
 
 
 class AttachesTwice(ExclusiveDispatcher):
-    """Takes one that is there for a new one."""
+    """Accepts the same consumer twice."""
 
     def attach(self, consumer: ConsumerInfo) -> None:
         self._consumers.pop(consumer.consumer_id, None)
@@ -121,28 +121,28 @@ class RefusesUnknownReleases(ExclusiveDispatcher):
 
 
 class BreaksItsOrder(SharedDispatcher):
-    """Declares that everything is in order, and deals out in turn."""
+    """Declares a total order, and assigns messages in turn."""
 
     subscription_type = "relay"
     ordering = Ordering.SEGMENT
 
 
 class BreaksTheOrderOfKeys(SharedDispatcher):
-    """Declares that each key is in order, and deals out in turn."""
+    """Declares an order by key, and assigns messages in turn."""
 
     subscription_type = "relay_by_key"
     ordering = Ordering.KEY
 
 
 class RefusesWhoStandsBy(ExclusiveDispatcher):
-    """Declares that consumers stand by, and lets in one."""
+    """Declares standing by, and accepts one consumer only."""
 
     subscription_type = "relay"
     stands_by = True
 
 
 class KeepsAllBack(FailoverDispatcher):
-    """Assigns nothing, ever."""
+    """Never assigns a message."""
 
     subscription_type = "relay"
 
@@ -161,7 +161,7 @@ class LetsEverybodyIn(ExclusiveDispatcher):
 
 
 class ReplacesTheFirst(ExclusiveDispatcher):
-    """Refuses the second one and forgets the first."""
+    """Refuses the second consumer and forgets the first."""
 
     def attach(self, consumer: ConsumerInfo) -> None:
         try:
@@ -172,7 +172,7 @@ class ReplacesTheFirst(ExclusiveDispatcher):
 
 
 def overtaking(kind: type[Any]) -> type[Any]:
-    """Return a dispatcher that assigns what stands behind messages that were left and are not released."""
+    """Return a dispatcher that assigns messages behind ones that were left and not released."""
 
     class Overtakes(kind):  # type: ignore[misc]
         def assign(self, waiting: Waiting) -> Answer:
@@ -196,7 +196,7 @@ def overtaking(kind: type[Any]) -> type[Any]:
 
 
 class DealsOutAll(SharedDispatcher):
-    """Says failover, and lets everybody work."""
+    """Has the failover type, and assigns messages to all consumers."""
 
     subscription_type = "failover"
     ordering = Ordering.SEGMENT
@@ -204,21 +204,21 @@ class DealsOutAll(SharedDispatcher):
 
 
 class FollowsInReverse(FailoverDispatcher):
-    """Prefers the one that attached last."""
+    """Prefers the consumer that attached last."""
 
     def _next(self) -> Any:
         return min(reversed(self._consumers.values()), key=lambda one: one.info.priority, default=None)
 
 
 class FollowsByNumber(FailoverDispatcher):
-    """Knows no priorities."""
+    """Ignores priorities."""
 
     def _next(self) -> Any:
         return next(iter(self._consumers.values()), None)
 
 
 class Interrupts(FailoverDispatcher):
-    """Goes over to a better one at once."""
+    """Switches at once to a consumer of higher priority."""
 
     def attach(self, consumer: ConsumerInfo) -> None:
         super().attach(consumer)
@@ -229,14 +229,14 @@ class Interrupts(FailoverDispatcher):
 
 
 class FirstTakesAll(SharedDispatcher):
-    """Fills one before the next gets anything."""
+    """Gives one consumer all of its permits before the next."""
 
     def _able(self) -> Any:
         return sorted(super()._able(), key=lambda one: one.info.consumer_id)[:1]
 
 
 class WaitsForItsTurn(SharedDispatcher):
-    """Assigns nothing while the next one in turn can take no more."""
+    """Assigns nothing while the next consumer in turn has no permits."""
 
     def assign(self, waiting: Waiting) -> Answer:
         if any(one.permits <= 0 for one in self._consumers.values()):
@@ -245,7 +245,7 @@ class WaitsForItsTurn(SharedDispatcher):
 
 
 class KnowsNoPriorities(SharedDispatcher):
-    """Deals out among all."""
+    """Ignores priorities."""
 
     def attach(self, consumer: ConsumerInfo) -> None:
         super().attach(replace(consumer, priority=0))
@@ -262,14 +262,14 @@ class WaitsForWhatWasLeft(SharedDispatcher):
 
 
 class KnowsNoKeys(SharedDispatcher):
-    """Says key_shared, and deals out in turn."""
+    """Has the key_shared type, and assigns messages in turn."""
 
     subscription_type = "key_shared"
     ordering = Ordering.KEY
 
 
 class HoldsUpAll(KeySharedDispatcher):
-    """Lets nothing pass a key that waits."""
+    """Blocks all messages behind a key that waits."""
 
     def assign(self, waiting: Waiting) -> Answer:
         for number, candidate in enumerate(waiting):
@@ -280,7 +280,7 @@ class HoldsUpAll(KeySharedDispatcher):
 
 
 class PassesOver(KeySharedDispatcher):
-    """Gives a later message of a key whose first one waits."""
+    """Assigns a later message of a key whose first one waits."""
 
     def assign(self, waiting: Waiting) -> Answer:
         answer = super().assign(waiting)
@@ -298,14 +298,14 @@ class NeverFreesKeys(KeySharedDispatcher):
 
 
 class TakesNoneForAKey(KeySharedDispatcher):
-    """Keeps messages without a key together."""
+    """Treats messages without a key as one key."""
 
     def assign(self, waiting: Waiting) -> Answer:
         return super().assign(tuple(replace(one, key=one.key or b"") for one in waiting))
 
 
 class TakesEmptyForNone(KeySharedDispatcher):
-    """Takes an empty key for no key."""
+    """Treats an empty key as no key."""
 
     def assign(self, waiting: Waiting) -> Answer:
         return super().assign(tuple(replace(one, key=one.key or None) for one in waiting))

@@ -1,4 +1,4 @@
-"""The suites notice a store that does not write the entries of many ledgers and their records in one step."""
+"""The suites detect a store that does not write the entries of many ledgers and their records in one step."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def without_the_ranges(store: Any, step: Any) -> Any:
 
 
 async def looking_first(store: Any, step: Any) -> Any:
-    """Look at the ranges in a step of their own, long before the writes: another process can write and look between."""
+    """Read the ranges in an earlier step: another process can write between this step and the writes."""
     if not step.vacant:
         return await whole(store, step)
     await whole(store, Step(vacant=step.vacant))

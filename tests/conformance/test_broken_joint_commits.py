@@ -1,4 +1,4 @@
-"""The rules of transactions in one step notice: each family here breaks one, and its test fails."""
+"""The rules of transactions in one step detect faults: each family here breaks one, and its test fails."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RepeatsIds(MetadataCoordinator):
 
 
 class BeginsWhatItReserves(MetadataCoordinator):
-    """Takes an id from a transaction that is open."""
+    """Uses the id of a transaction that is open."""
 
     async def reserve_id(self) -> TxnID:
         return (await self.begin(Begin(1_000))).txn_id
@@ -66,14 +66,14 @@ class _Changing(MetadataCoordinator):
 
 
 class LooksAtNothing(_Changing):
-    """Does not require that no other transaction holds an acknowledgment."""
+    """Does not check that no other transaction holds an acknowledgment."""
 
     def changed(self, step: Step) -> Step:
         return msgspec.structs.replace(step, vacant=())
 
 
 class OverwritesCursors(_Changing):
-    """Moves cursors whatever their version is."""
+    """Moves cursors without comparing their versions."""
 
     def changed(self, step: Step) -> Step:
         header, *cursors = step.puts
@@ -103,7 +103,7 @@ class AppendsFirst(MetadataCoordinator):
 
 
 class FailsOnLostReplies(MetadataCoordinator):
-    """Says that a transaction was aborted when a reply is lost, and makes sure of nothing."""
+    """Reports a lost reply as an abort, without a fence."""
 
     async def commit_jointly(
         self, request: JointCommit, transaction: IDatabaseTransaction | None = None
@@ -115,7 +115,7 @@ class FailsOnLostReplies(MetadataCoordinator):
 
 
 class PutsNoFence(MetadataCoordinator):
-    """Takes a missing header for an aborted transaction."""
+    """Takes a missing header for an aborted transaction, without a fence."""
 
     async def commit_jointly(
         self, request: JointCommit, transaction: IDatabaseTransaction | None = None
@@ -133,7 +133,7 @@ class _WithoutPuts(ForwardingProxy):
 
 
 class FencesAtAnyTime(MetadataCoordinator):
-    """Takes a header that is missing for long for an aborted transaction."""
+    """Fences at any time, even when the header may have been collected."""
 
     def __init__(self, context: CoordinatorContext) -> None:
         super().__init__(context)
@@ -141,7 +141,7 @@ class FencesAtAnyTime(MetadataCoordinator):
 
 
 class DoubtsEverything(MetadataCoordinator):
-    """Raises OutcomeUnknown for a lost reply, without asking for the header."""
+    """Raises OutcomeUnknown for a lost reply, without reading the header."""
 
     async def commit_jointly(
         self, request: JointCommit, transaction: IDatabaseTransaction | None = None
@@ -207,7 +207,7 @@ class CommitsRowsWithoutTheStep(MetadataCoordinator):
 
 
 class HidesTheDriver(MetadataCoordinator):
-    """Raises an error of its own for one of the driver."""
+    """Raises an error of its own instead of the driver's."""
 
     async def commit_jointly(
         self, request: JointCommit, transaction: IDatabaseTransaction | None = None
@@ -221,7 +221,7 @@ class HidesTheDriver(MetadataCoordinator):
 
 
 class _Changed(ForwardingProxy):
-    """A transaction that does nothing when it is asked for this."""
+    """A transaction without the named operation."""
 
     def __init__(self, behind: object, left_out: str) -> None:
         super().__init__(behind)
@@ -240,7 +240,7 @@ class _Changed(ForwardingProxy):
 
 
 class SeesTheFuture(MetadataBuffer):
-    """Says that entries were seen that are not there."""
+    """Reports entries as seen that do not exist."""
 
     async def tail_seen(self) -> Position:
         seen = await super().tail_seen()

@@ -1,4 +1,4 @@
-"""The pending-ack suite notices: each store here breaks one rule on purpose, and the test of that rule fails."""
+"""The pending-ack suite detects faults: each store here breaks one rule on purpose, and its test fails."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Verdicts = tuple[list[Verdict], list[StoredOperation]]
 
 
 class Misjudges(MetadataPendingAcks):
-    """Looks as it should, and then comes to another verdict."""
+    """Reads correctly, and decides wrongly."""
 
     async def _look(self, requests: Sequence[AckRequest], stored: Sequence[StoredOperation]) -> Verdicts:
         verdicts, doubles = await super()._look(requests, stored)
@@ -51,7 +51,7 @@ class Misjudges(MetadataPendingAcks):
 
 
 class TakesKeywords(MetadataPendingAcks):
-    """Is called another way than the role says."""
+    """Has other parameters than the role."""
 
     async def settle(self, *, ended: Transaction) -> None:  # type: ignore[override]
         await super().settle(ended)
@@ -66,14 +66,14 @@ class AppliesAtOnce(MetadataPendingAcks):
 
 
 class LooksAtNothing(MetadataPendingAcks):
-    """Records whatever is asked for."""
+    """Records every acknowledgment without a check."""
 
     async def _look(self, requests: Sequence[AckRequest], stored: Sequence[StoredOperation]) -> Verdicts:
         return [Verdict()] * len(requests), []
 
 
 class LooksFirst(MetadataPendingAcks):
-    """Looks, then puts."""
+    """Reads before it puts."""
 
     async def _record(self, requests: list[AckRequest]) -> Answers:
         self.__dict__["found"] = await super()._look(requests, [])
@@ -102,14 +102,14 @@ class LooksAtTheCursorFirst(MetadataPendingAcks):
 
 
 class SeesNoCursor(Misjudges):
-    """Looks at what is pending only."""
+    """Checks pending acknowledgments only."""
 
     async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
         return verdict if verdict.other or "earlier" in verdict.conflict or verdict.repeated else Verdict()
 
 
 class SeesNoCommitted(Misjudges):
-    """Takes what has ended for gone."""
+    """Treats acknowledgments of ended transactions as gone."""
 
     async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
         unseen = verdict.conflict and not verdict.other and not (await self._cursor.load()).deleted
@@ -117,7 +117,7 @@ class SeesNoCommitted(Misjudges):
 
 
 class LeavesItsRecord(MetadataPendingAcks):
-    """Refuses, and leaves what it put."""
+    """Refuses, and leaves its own record."""
 
     async def _take_back(
         self, header: Header, changes: Sequence[Change], kept: Collection[int]
@@ -126,7 +126,7 @@ class LeavesItsRecord(MetadataPendingAcks):
 
 
 class NamesNobody(MetadataPendingAcks):
-    """Does not say which transaction is in the way."""
+    """Does not name the conflicting transaction."""
 
     async def add(self, request: AckRequest) -> None:
         try:
@@ -136,14 +136,14 @@ class NamesNobody(MetadataPendingAcks):
 
 
 class RefusesToRepeat(Misjudges):
-    """Takes a repetition for a conflict."""
+    """Reports a repetition as a conflict."""
 
     async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
         return Verdict("it is held") if verdict.repeated else verdict
 
 
 class RepeatsForGood(Misjudges):
-    """Applies what is repeated, whatever becomes of the transaction."""
+    """Applies repeated acknowledgments at once."""
 
     async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
         if verdict.repeated:
@@ -152,7 +152,7 @@ class RepeatsForGood(Misjudges):
 
 
 class AddsToAnything(MetadataPendingAcks):
-    """Records in transactions that have ended, or never began."""
+    """Records in ended and unknown transactions."""
 
     async def add(self, request: AckRequest) -> None:
         with contextlib.suppress(TransactionNotFound):
@@ -163,7 +163,7 @@ class AddsToAnything(MetadataPendingAcks):
 
 
 class AddsForAnybody(MetadataPendingAcks):
-    """Does not ask on whose behalf."""
+    """Does not check the principal."""
 
     async def add(self, request: AckRequest) -> None:
         header = await read_header(self._store, request.branch.txn_id)
@@ -172,7 +172,7 @@ class AddsForAnybody(MetadataPendingAcks):
 
 
 class IgnoresIncarnations(MetadataPendingAcks):
-    """Takes what was received before a seek."""
+    """Accepts messages received before a seek."""
 
     async def add(self, request: AckRequest) -> None:
         await super().add(replace(request, incarnation=(await self._cursor.load()).incarnation))
@@ -203,7 +203,7 @@ class MixesSubscriptions(MetadataPendingAcks):
 
 
 class KeepsTheFirstRecord(MetadataPendingAcks):
-    """Records as much as fits one record."""
+    """Records only what fits into one record."""
 
     def _drafts(self, requests: Sequence[AckRequest]) -> list[Draft]:
         return super()._drafts(requests)[:1]
@@ -213,7 +213,7 @@ class KeepsTheFirstRecord(MetadataPendingAcks):
 
 
 class KnowsNoIndexes(MetadataPendingAcks):
-    """Takes a part of an entry for all of it."""
+    """Treats a part of an entry as the whole entry."""
 
     async def add(self, request: AckRequest) -> None:
         whole = tuple(Ack(ack.position.entry, 1, None, ack.cumulative) for ack in request.acks)
@@ -221,7 +221,7 @@ class KnowsNoIndexes(MetadataPendingAcks):
 
 
 class KnowsOnlyEqualIndexes(Misjudges):
-    """Takes two parts of an entry for different, unless they are the same."""
+    """Treats different parts of an entry as disjoint, even if they overlap."""
 
     async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
         partial = all(ack.batch_indexes is not None for ack in request.acks)
@@ -229,7 +229,7 @@ class KnowsOnlyEqualIndexes(Misjudges):
 
 
 class ForgetsTheLastIndex(MetadataPendingAcks):
-    """Leaves an entry undone whose messages all are."""
+    """Does not finish an entry whose messages are all finished."""
 
     async def _settle_operations(self, ended: Transaction, operations: Sequence[StoredOperation]) -> None:
         kept = [one for one in operations if not _names(one, 3)]
@@ -244,7 +244,7 @@ def _names(operation: StoredOperation, index: int) -> bool:
 
 
 class IgnoresIndexesInPositions(MetadataPendingAcks):
-    """Takes a message's position for its entry's."""
+    """Treats the position of a message as that of its entry."""
 
     async def add(self, request: AckRequest) -> None:
         acks = tuple(replace(ack, position=ack.position.entry) for ack in request.acks)
@@ -252,14 +252,14 @@ class IgnoresIndexesInPositions(MetadataPendingAcks):
 
 
 class MovesBack(Misjudges):
-    """Takes a lower cumulative acknowledgment."""
+    """Accepts a lower cumulative acknowledgment."""
 
     async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
         return Verdict() if "behind an earlier one" in verdict.conflict else verdict
 
 
 class ComparesLikeWithLike(Misjudges):
-    """Compares cumulative acknowledgments with single ones never."""
+    """Never compares cumulative acknowledgments with single ones."""
 
     async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
         mixed = verdict.other is not None and not await self._same_kind(request, verdict)
@@ -281,7 +281,7 @@ class SharesCumulatives(Misjudges):
 
 
 class StopsAtDoneOnes(Misjudges):
-    """Refuses a cumulative acknowledgment over anything that is done."""
+    """Refuses a cumulative acknowledgment over any finished message."""
 
     async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
         for txn_id in await self._records.by_txn():
@@ -293,7 +293,7 @@ class StopsAtDoneOnes(Misjudges):
 
 
 class TakesTheLastForTheEntry(Misjudges):
-    """Asks whether an entry is done where the last message of its batch is named."""
+    """Checks the whole entry where the last message of its batch is named."""
 
     async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
         of_batch = all(ack.cumulative and ack.batch_size > 1 and ack.position.batch_index < 0 for ack in request.acks)
@@ -301,7 +301,7 @@ class TakesTheLastForTheEntry(Misjudges):
 
 
 class TakesCoveredForRepeated(Misjudges):
-    """Takes any message below an own cumulative acknowledgment for acknowledged."""
+    """Treats any message below an own cumulative acknowledgment as acknowledged."""
 
     async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
         own = (await self._records.by_txn()).get(request.branch.txn_id, [])
@@ -311,14 +311,14 @@ class TakesCoveredForRepeated(Misjudges):
 
 
 class IgnoresReceived(MetadataPendingAcks):
-    """Passes over what was received like over anything else."""
+    """Skips finished messages even if the consumer had received them."""
 
     async def add(self, request: AckRequest) -> None:
         await super().add(replace(request, received=()))
 
 
 class ChecksReceivedFirst(MetadataPendingAcks):
-    """Looks at what was received, then puts, and does not look again."""
+    """Checks received messages before the put, and not afterwards."""
 
     async def add(self, request: AckRequest) -> None:
         await self.recover()
@@ -329,7 +329,7 @@ class ChecksReceivedFirst(MetadataPendingAcks):
 
 
 class RefusesItsOwn(Misjudges):
-    """Refuses a cumulative acknowledgment over what the same transaction acknowledged."""
+    """Refuses a cumulative acknowledgment over the transaction's own acks."""
 
     async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
         own = (await self._records.by_txn()).get(request.branch.txn_id, [])
@@ -338,7 +338,7 @@ class RefusesItsOwn(Misjudges):
 
 
 class AppliesOneKind(MetadataPendingAcks):
-    """Applies cumulative acknowledgments only, if there are any."""
+    """Ignores single acknowledgments if there are cumulative ones."""
 
     async def _settle_operations(self, ended: Transaction, operations: Sequence[StoredOperation]) -> None:
         cumulative = [one for one in operations if isinstance(one.document, AckOperation) and one.document.cumulative]
@@ -350,7 +350,7 @@ class AppliesOneKind(MetadataPendingAcks):
 
 
 class AppliesWhatWasAborted(MetadataPendingAcks):
-    """Asks no header."""
+    """Applies acknowledgments without reading the header."""
 
     async def _settle_operations(self, ended: Transaction, operations: Sequence[StoredOperation]) -> None:
         branches = frozenset(_with(one).document.branch for one in operations)  # type: ignore[union-attr]
@@ -360,7 +360,7 @@ class AppliesWhatWasAborted(MetadataPendingAcks):
 
 
 class ForgetsFirst(MetadataPendingAcks):
-    """Forgets before the cursor has moved."""
+    """Deletes the record before the cursor has moved."""
 
     async def _settle_operations(self, ended: Transaction, operations: Sequence[StoredOperation]) -> None:
         await forget(self._store, operations)
@@ -368,7 +368,7 @@ class ForgetsFirst(MetadataPendingAcks):
 
 
 class ForgetsEverybody(MetadataPendingAcks):
-    """Gives back what others hold."""
+    """Deletes the records of other transactions."""
 
     async def settle(self, ended: Transaction) -> None:
         await super().settle(ended)
@@ -387,7 +387,7 @@ class SettlesOnce(MetadataPendingAcks):
 
 
 class FailsQuietly(MetadataPendingAcks):
-    """Takes a lost reply for a success and forgets."""
+    """Treats a lost reply as success, and deletes the record."""
 
     async def _settle_operations(self, ended: Transaction, operations: Sequence[StoredOperation]) -> None:
         try:
@@ -400,7 +400,7 @@ class FailsQuietly(MetadataPendingAcks):
 
 
 class ForgetsOnDoubt(MetadataPendingAcks):
-    """Takes a lost reply for a reason to give up."""
+    """Deletes the record after a lost reply."""
 
     async def settle(self, ended: Transaction) -> None:
         operations = (await self._records.by_txn()).get(ended.txn_id, [])
@@ -420,21 +420,21 @@ class DropsProcessed(MetadataPendingAcks):
 
 
 class NeverCloses(MetadataPendingAcks):
-    """Goes on after close."""
+    """Accepts calls after the close."""
 
     async def close(self) -> None:
         pass
 
 
 class RemembersNothing(MetadataPendingAcks):
-    """Recovers without saying what is held."""
+    """Recovers without reporting pending acknowledgments."""
 
     async def recover(self) -> PendingAcks:
         return replace(await super().recover(), open={})
 
 
 class ImaginesThings(MetadataPendingAcks):
-    """Finds what ended where nothing was."""
+    """Reports settled transactions where there were none."""
 
     async def recover(self) -> PendingAcks:
         found = await super().recover()
@@ -443,7 +443,7 @@ class ImaginesThings(MetadataPendingAcks):
 
 
 class SettlesLater(MetadataPendingAcks):
-    """Leaves to others what has ended."""
+    """Leaves ended transactions to others."""
 
     async def recover(self) -> PendingAcks:
         found = (await self._records.by_txn()).keys()
@@ -457,7 +457,7 @@ def _is_open(header: Header | None) -> bool:
 
 
 class BelievesHeaders(MetadataPendingAcks):
-    """Fails where a header is gone."""
+    """Fails when a header is missing."""
 
     async def recover(self) -> PendingAcks:
         for txn_id in await self._records.by_txn():
@@ -467,7 +467,7 @@ class BelievesHeaders(MetadataPendingAcks):
 
 
 class ForgetsWhatTimedOut(MetadataPendingAcks):
-    """Takes for held whatever has a record."""
+    """Reports acknowledgments of timed-out transactions as pending."""
 
     async def _look(self, requests: Sequence[AckRequest], stored: Sequence[StoredOperation]) -> Verdicts:
         mine = {one.record.key.path for one in stored}
@@ -481,7 +481,7 @@ class ForgetsWhatTimedOut(MetadataPendingAcks):
 
 
 class CallsUnknownRefused(MetadataPendingAcks):
-    """Says that nothing is recorded when it does not know."""
+    """Reports a failed request as refused although the outcome is unknown."""
 
     async def add(self, request: AckRequest) -> None:
         try:
@@ -491,7 +491,7 @@ class CallsUnknownRefused(MetadataPendingAcks):
 
 
 class KeepsWhatFailed(MetadataPendingAcks):
-    """Calls it refused, and leaves what it put."""
+    """Reports a failure as refused, and leaves its record."""
 
     async def _take_back(
         self, header: Header, changes: Sequence[Change], kept: Collection[int]
@@ -500,7 +500,7 @@ class KeepsWhatFailed(MetadataPendingAcks):
 
 
 class RepeatsInVain(MetadataPendingAcks):
-    """Refuses what may have been recorded."""
+    """Refuses the repetition of an acknowledgment that may have been recorded."""
 
     async def add(self, request: AckRequest) -> None:
         held = (await self._records.by_txn()).get(request.branch.txn_id)
@@ -511,7 +511,7 @@ class RepeatsInVain(MetadataPendingAcks):
 
 
 class HoldsByItself(MetadataPendingAcks):
-    """Puts a hold of its own that ends with the request, unless it is killed."""
+    """Adds a hold that ends with the request, unless the process is killed."""
 
     async def add(self, request: AckRequest) -> None:
         key = msgspec.structs.replace(operations_prefix(request.branch.txn_id), path="/hold", partition="")
@@ -531,7 +531,7 @@ class HoldsByItself(MetadataPendingAcks):
 
 
 class PutsARecordEach(MetadataPendingAcks):
-    """Has a record for each call."""
+    """Writes a record for each call."""
 
     def __init__(self, context: SubscriptionContext) -> None:
         super().__init__(context)
@@ -542,7 +542,7 @@ class PutsARecordEach(MetadataPendingAcks):
 
 
 class Overwrites(MetadataPendingAcks):
-    """Writes into the record that is there, and not what was in it."""
+    """Overwrites the existing record without its content."""
 
     def _drafts(self, requests: Sequence[AckRequest]) -> list[Draft]:
         planned = super()._drafts(requests)
@@ -550,7 +550,7 @@ class Overwrites(MetadataPendingAcks):
 
 
 class MixesBranches(MetadataPendingAcks):
-    """Writes into the record of whichever branch."""
+    """Writes into the record of any branch."""
 
     def __init__(self, context: SubscriptionContext) -> None:
         super().__init__(context)
@@ -566,7 +566,7 @@ class MixesBranches(MetadataPendingAcks):
 
 
 class FailsTogether(MetadataPendingAcks):
-    """Refuses all that comes at the same time for the conflict of one."""
+    """Refuses all concurrent calls for the conflict of one."""
 
     async def _look(self, requests: Sequence[AckRequest], stored: Sequence[StoredOperation]) -> Verdicts:
         verdicts, doubles = await super()._look(requests, stored)
@@ -575,7 +575,7 @@ class FailsTogether(MetadataPendingAcks):
 
 
 class StopsForOne(MetadataPendingAcks):
-    """Stops all that is under way when one caller is cancelled."""
+    """Stops all concurrent calls when one caller is cancelled."""
 
     async def add(self, request: AckRequest) -> None:
         try:
@@ -586,7 +586,7 @@ class StopsForOne(MetadataPendingAcks):
 
 
 class SettlesWhatItRead(MetadataPendingAcks):
-    """Recovers with what it read before it asked whether the transaction is over."""
+    """Recovers from records that it read before the header."""
 
     async def recover(self) -> PendingAcks:
         for txn_id, operations in (await self._records.by_txn()).items():
@@ -597,7 +597,7 @@ class SettlesWhatItRead(MetadataPendingAcks):
 
 
 class ForgetsWhatItDidNotRead(SettlesWhatItRead):
-    """Deletes records whatever has become of them since."""
+    """Deletes records even if they have changed since the read."""
 
     async def _settle_operations(self, ended: Transaction, operations: Sequence[StoredOperation]) -> None:
         await super()._settle_operations(ended, operations)
@@ -606,7 +606,7 @@ class ForgetsWhatItDidNotRead(SettlesWhatItRead):
 
 
 class RefusesWhatTookEffect(MetadataPendingAcks):
-    """Does not ask whether it could still withdraw."""
+    """Reports a refusal without checking that the record was withdrawn."""
 
     async def _take_back(
         self, header: Header, changes: Sequence[Change], kept: Collection[int]
@@ -631,7 +631,7 @@ class _UncheckedStore:
 
 
 class PutsWithoutACheck(MetadataPendingAcks):
-    """Puts a record whatever has become of its transaction."""
+    """Puts a record without checking its transaction."""
 
     def __init__(self, context: SubscriptionContext) -> None:
         super().__init__(replace(context, store=IMetadataStore(_UncheckedStore(context.store))))

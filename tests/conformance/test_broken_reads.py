@@ -1,4 +1,4 @@
-"""The suites notice stores that cut large pages, and clients that believe what they read before."""
+"""The suites detect stores that cut large pages, and clients that rely on outdated reads."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class DropsRow101(MemoryMetadataStore):
 
 
 class CutsPagesOver500(MemoryMetadataStore):
-    """Answers with 500 records at most, and says that nothing is left."""
+    """Returns at most 500 records, and reports that none are left."""
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         return self._cut(await super().scan(keys, items_max))
@@ -50,7 +50,7 @@ class CutsPagesOver500(MemoryMetadataStore):
 
 
 class AnswersWithLessThanAsked(MemoryMetadataStore):
-    """Gives pages of 500 records at most, whatever is asked for."""
+    """Returns pages of at most 500 records, whatever the limit is."""
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         return await super().scan(keys, min(items_max, 500))
@@ -60,7 +60,7 @@ class AnswersWithLessThanAsked(MemoryMetadataStore):
 
 
 class RemembersAbsence(MemoryMetadataStore):
-    """Keeps for itself that a record is not there."""
+    """Caches that a record is missing."""
 
     async def get(self, key: Key) -> Record | None:
         absent: set[Key] = self.__dict__.setdefault("absent", set())
@@ -73,7 +73,7 @@ class RemembersAbsence(MemoryMetadataStore):
 
 
 class RemembersPages(MemoryMetadataStore):
-    """Keeps the pages of ranges that it was asked for."""
+    """Caches the pages of ranges."""
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         pages: dict[Any, RecordPage] = self.__dict__.setdefault("pages", {})
@@ -83,7 +83,7 @@ class RemembersPages(MemoryMetadataStore):
 
 
 class RemembersPagesOfIndexes(MemoryMetadataStore):
-    """Keeps the pages of an index that it was asked for."""
+    """Caches the pages of an index."""
 
     async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
         pages: dict[Any, RecordPage] = self.__dict__.setdefault("pages", {})
@@ -121,7 +121,7 @@ class SkipsEntry101(MemoryManagedLedger):
 
 
 class EndsAt500(MemoryManagedLedger):
-    """Answers with 500 entries, and with none behind the first answer that had so many."""
+    """Returns at most 500 entries, and none after such a page."""
 
     async def read(self, entries: EntryRange, limit: Limit) -> Any:
         if self.__dict__.get("has_ended"):
@@ -140,7 +140,7 @@ class Ends100Ledgers(MemoryManagedLedger):
 
 
 class RemembersItsTail(MemoryManagedLedger):
-    """Knows where the tail is from its own calls only."""
+    """Knows the tail from its own calls only."""
 
     async def tail(self) -> Tail:
         if "known" not in self.__dict__:
@@ -161,7 +161,7 @@ class RemembersItsTail(MemoryManagedLedger):
 
 
 class RemembersWhatItRead(MemoryManagedLedger):
-    """Keeps its answers, also that there is nothing yet."""
+    """Caches its answers, also empty ones."""
 
     async def read(self, entries: EntryRange, limit: Limit) -> Any:
         return await self._kept("read", (entries, limit), lambda: super(RemembersWhatItRead, self).read(entries, limit))
@@ -178,7 +178,7 @@ class RemembersWhatItRead(MemoryManagedLedger):
 
 
 class RemembersSequences(MemoryManagedLedger):
-    """Keeps for itself which sequences are not there."""
+    """Caches which sequences are missing."""
 
     async def find_sequence(self, producer: str, sequence: int) -> Any:
         absent: set[Any] = self.__dict__.setdefault("absent", set())
@@ -191,7 +191,7 @@ class RemembersSequences(MemoryManagedLedger):
 
 
 class TellsALargerWindow(MemoryManagedLedger):
-    """Promises more than it remembers."""
+    """Declares a larger window than it remembers."""
 
     async def remembered(self, producer: str, sequence: int) -> Any:
         found = await super().remembered(producer, sequence)
@@ -207,7 +207,7 @@ class CountsEntries(MemoryManagedLedger):
 
 
 class RemembersLedgers(MemoryManagedLedger):
-    """Keeps which ledgers there are."""
+    """Caches the list of ledgers."""
 
     async def ledgers(self, after: int, items_max: int) -> Any:
         kept: dict[Any, Any] = self.__dict__.setdefault("kept", {})
@@ -217,7 +217,7 @@ class RemembersLedgers(MemoryManagedLedger):
 
 
 class RemembersNames(MemoryLedgerStore):
-    """Keeps which names there are."""
+    """Caches the list of names."""
 
     async def list_names(self, prefix: str, after: str, items_max: int) -> tuple[str, ...]:
         kept: dict[Any, tuple[str, ...]] = self.__dict__.setdefault("kept", {})
@@ -305,7 +305,7 @@ CASES = [
 def test_a_store_that_breaks_a_rule_fails_its_test(
     suite: type[Suite], harness: type[Any], part: type[Any], name: str, must_fail: Callable[..., None]
 ) -> None:
-    """Exactly the part that is broken makes it fail: below, the same tests pass on the store that is whole."""
+    """Each broken store fails its test; below, the correct store passes the same tests."""
     must_fail(suite, type("Broken", (harness,), {"part": part}), name)
 
 
@@ -320,6 +320,6 @@ def test_a_store_that_breaks_a_rule_fails_its_test(
     ),
 )
 def test_whole_stores_pass(suite: type[Suite], harness: type[Any], name: str, tmp_path: Path) -> None:
-    """The failures above are those of the broken part."""
+    """The correct stores pass, so the failures above are those of the broken part."""
     case = type("Case", (suite,), {"harness": harness})()
     asyncio.run(run_test(case, getattr(case, name), tmp_path))

@@ -1,4 +1,4 @@
-"""The rules of steps with rows notice: each store here breaks one of them, and the test of that rule fails."""
+"""The rules of steps with rows detect faults: each store here breaks one rule, and its test fails."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ whole = MemoryMetadataStore.apply
 
 
 async def _unseen(store: Any, step: Any, transaction: Any) -> Applied:
-    """Make a step that no store takes with rows, without a look at it."""
+    """Make a step that no store takes with rows, without checking it."""
     if transaction is None:
         return await whole(store, step)
     records = store._records
@@ -55,13 +55,13 @@ async def without_records(store: Any, step: Any, transaction: Any = None) -> App
 
 
 async def without_conditions(store: Any, step: Any, transaction: Any = None) -> Applied:
-    """Writes records whatever they are, and looks at no range."""
+    """Writes records without comparing versions, and does not check ranges."""
     puts = tuple(Put(put.key, put.value, Expect.ANY, put.indexes) for put in step.puts)
     return await _unseen(store, replace(step, puts=puts, vacant=()), transaction)
 
 
 async def rolling_back(store: Any, step: Any, transaction: Any = None) -> Applied:
-    """Rolls the rows back after a refusal, and does not say so."""
+    """Rolls the rows back after a refusal, and does not report that."""
     try:
         return await whole(store, step, transaction)
     except TxnFrameworkError:

@@ -48,7 +48,7 @@ class TestMetadataPendingAcksInANotebook(PendingAckSuite):
 
 
 def test_the_quick_start_runs_on_it(tmp_path: Path) -> None:
-    """The first example of the documentation, with nothing changed but where the metadata stands."""
+    """The first example of the documentation runs with another location of the metadata only."""
     source = QUICKSTART.read_text(encoding="utf-8")
     assert source.count("txnframework.open()") == 1
     program = source.replace("txnframework.open()", f"txnframework.open({CONFIGURATION})")

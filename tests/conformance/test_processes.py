@@ -31,7 +31,7 @@ class LedgerProcesses(Processes[ILedgerStore]):
 
 
 async def test_each_client_is_a_process(tmp_path: Path) -> None:
-    """Every open starts a process, with nothing in it of the others, and leaving ends it."""
+    """Every open starts an empty process, which ends with the block."""
     data = MetadataProcesses(tmp_path)
     async with data.open() as one, data.open() as two:
         assert len(multiprocessing.active_children()) == 2
@@ -63,7 +63,7 @@ async def test_settling_ends_when_nothing_more_is_asked_for(tmp_path: Path) -> N
 
 
 async def test_same_promises(tmp_path: Path) -> None:
-    """What stands for an object provides what that one provides, and so does what it hands out."""
+    """The proxy of an object provides the same interfaces, and so do the objects that it returns."""
     directory = tmp_path / "here"
     directory.mkdir()
     async with MemoryMetadataHarness(directory).open() as here, MetadataProcesses(tmp_path).open() as there:
@@ -92,7 +92,7 @@ async def test_errors_keep_their_attributes(tmp_path: Path) -> None:
 
 
 async def test_time_comes_from_the_test(tmp_path: Path) -> None:
-    """A process's clock stands still until the test lets time pass, and is then the test's."""
+    """A process uses the test's clock, which stops until the test advances it."""
     data = LedgerProcesses(tmp_path)
     async with data.open() as store:
         ledger = await store.create("a")
@@ -120,7 +120,7 @@ async def test_killed(tmp_path: Path) -> None:
 
 
 def test_process_that_breaks_down(tmp_path: Path) -> None:
-    """A process that ends without being told to fails its test, also where the test expects what was closed."""
+    """A process that ends by itself fails its test, also where the test expects a closed object."""
 
     async def main() -> None:
         async with MetadataProcesses(tmp_path).open() as store:
@@ -135,7 +135,7 @@ def test_process_that_breaks_down(tmp_path: Path) -> None:
 
 
 def test_opening_that_fails(tmp_path: Path) -> None:
-    """What opening raises is raised here, and no process is left."""
+    """The error is raised here, and no process remains."""
 
     async def main() -> None:
         async with MetadataProcesses(tmp_path).open_as("a metadata store belongs to none"):
@@ -147,7 +147,7 @@ def test_opening_that_fails(tmp_path: Path) -> None:
 
 
 async def test_cancelled_wait(tmp_path: Path) -> None:
-    """A wake-up that comes when the waiting was cancelled is kept for the next wait, and comes once."""
+    """A wake-up that arrives after the wait was cancelled goes to the next wait, once."""
     data = MetadataProcesses(tmp_path)
     async with data.open() as store:
         watch = await store.watch(KEY)

@@ -1,4 +1,4 @@
-"""What a plugin's author sees of the suites in a run of pytest."""
+"""The suites in a run of pytest, as the author of a plugin sees them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run(pytester: pytest.Pytester, source: str, *arguments: str) -> pytest.RunRe
 
 @pytest.mark.parametrize("options", [(), ("-n", "2"), AUTO], ids=["one process", "workers", "beside pytest-asyncio"])
 def test_suite_runs_and_says_what_is_promised(pytester: pytest.Pytester, options: tuple[str, ...]) -> None:
-    """Naming a harness is all there is to do; a skip names the capability, and the end of the run sums up."""
+    """A suite needs only a harness; a skip names the missing capability, and the run ends with a summary."""
     if "-n" in options:
         pytest.importorskip("xdist")
     result = run(
@@ -146,7 +146,7 @@ async def test_elsewhere():
 
 
 def test_a_wait_that_ends_in_vain_says_so(pytester: pytest.Pytester) -> None:
-    """The failure names what did not return and where it waits, and shows the test, not the suite's own frames."""
+    """The failure names the call that did not return and its line, and shows the test without the suite's frames."""
     result = run(
         pytester,
         """

@@ -17,21 +17,21 @@ from txnframework_sql.testing import SqlMetadataHarness
 
 
 class NeverKeptAlive(SqliteLeaseSession):
-    """Says once that it is there."""
+    """Sends a single heartbeat."""
 
     async def _heartbeat(self) -> None:
         await asyncio.Event().wait()
 
 
 class NeverKeptAliveAndTrusting(NeverKeptAlive):
-    """Says once that it is there, and believes that this is enough."""
+    """Sends a single heartbeat, and relies on it permanently."""
 
     async def _expire(self) -> None:
         await asyncio.Event().wait()
 
 
 class IgnoresTheClock(SqliteLeaseSession):
-    """Relies on its leases until the database tells otherwise."""
+    """Relies on its leases until the database reports their loss."""
 
     async def _expire(self) -> None:
         await asyncio.Event().wait()
@@ -57,13 +57,13 @@ BROKEN = [
 def test_a_session_that_breaks_a_rule_fails_its_test(
     part: type[Any], name: str, must_fail: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the suite's rules of sessions, exactly this one."""
+    """Exactly one of the suite's rules of sessions fails."""
     monkeypatch.setattr(_database, "SqliteLeaseSession", part)
     must_fail(MetadataStoreSuite, SqlMetadataHarness, name)
 
 
 @pytest.mark.parametrize("name", sorted({name for _, name in BROKEN}))
 def test_whole_sessions_pass(name: str, tmp_path: Path) -> None:
-    """The failures above are those of the broken part."""
+    """Correct sessions pass, so the failures above are those of the broken part."""
     case = type("Case", (MetadataStoreSuite,), {"harness": SqlMetadataHarness})()
     asyncio.run(run_test(case, getattr(case, name), tmp_path))

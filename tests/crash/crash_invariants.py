@@ -1,4 +1,4 @@
-"""What has to hold at every moment, once everything has settled, and after everything was collected."""
+"""Invariants at every moment, after everything has settled, and after everything was collected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Invariants:
         self._observers: list[asyncio.Task[None]] = []
 
     def observe(self, bystander: Machine) -> None:
-        """Let the bystander look on from now: as a reader that follows, and as a subscription of its own."""
+        """Start observing by the bystander: as a following reader, and with a subscription of its own."""
 
         async def follow(topic: str) -> None:
             async with await bystander.client.reader(topic, follow=True) as reader:
@@ -48,7 +48,7 @@ class Invariants:
         self.world.loop.advance(0)
 
     def stop_observing(self, bystander: Machine) -> None:
-        """Let the bystander look away, so that it can be closed."""
+        """Stop observing, so that the bystander can be closed."""
 
         async def stop() -> None:
             for observer in self._observers:
@@ -61,7 +61,7 @@ class Invariants:
     # -- at once --------------------------------------------------------------------------------------
 
     def check_now(self) -> None:
-        """What holds the moment after a crash, before anybody repairs anything: look at the space alone."""
+        """Check the space right after a crash, before any repair."""
         self.story.check_promises()
         for topic in self.scenario.topics:
             layout = self._layout(topic)
@@ -94,7 +94,7 @@ class Invariants:
         self.scenario.check()
 
     def check_collected(self, machines: Iterable[Machine]) -> None:
-        """Nothing is left of what ended, and nothing that may be read or received changed by that."""
+        """Nothing remains of ended transactions, and readable and receivable messages are unchanged."""
         left = [record.key.path for record in self.world.records("/txn/", "/txn-op/")]
         left += crash_log_family.left_in_logs(self.world.space)
         assert not left, f"left after collection: {left}"

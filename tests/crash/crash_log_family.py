@@ -16,7 +16,7 @@ from txnframework_memory.space import MemorySpace
 LOG = {"coordinator": "log", "buffer": "marker", "pending_ack": "log"}
 DOMAINS = DomainsSection(segment=SegmentDomain(**LOG), persistent=PersistentDomain(**LOG))
 PENDING_ACKS: dict[str, dict[str, Any]] = {"log": {"idle_entries_max": 0}}
-"""A log of acknowledgments is emptied as soon as nothing is held."""
+"""A log of acknowledgments is emptied as soon as none is pending."""
 Noted = Callable[[TxnID, State, frozenset[int]], None]
 
 

@@ -1,4 +1,4 @@
-"""What a scenario of the crash tests is made of."""
+"""The base class of scenarios for crash tests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Scenario(ABC):
     """
 
     topics: ClassVar[dict[str, int]] = {ORDERS: 1, INVOICES: 1}
-    """With how many segments each begins."""
+    """Initial number of segments of each topic."""
     subscriptions: ClassVar[tuple[tuple[str, str], ...]] = ()
     """Those whose deliveries are checked at the end: topic and name."""
     reach: ClassVar[Reach] = Reach.PARTITION
@@ -61,7 +61,7 @@ class Scenario(ABC):
 
     @abstractmethod
     async def operate(self, client: Client) -> None:
-        """Do what is walked through, on the victim."""
+        """Perform the operation under test, on the victim."""
 
     async def carry_on(self, client: Client, failed: bool) -> None:  # noqa: B027
         """Go on after the operation, on the victim."""

@@ -1,4 +1,4 @@
-"""What was asked for and what was promised in one world, and what must therefore be true at its end."""
+"""The requests and confirmations of one world, and the resulting conditions at its end."""
 
 from __future__ import annotations
 
@@ -150,11 +150,11 @@ class Story:
     # -- what must be true ----------------------------------------------------------------------------
 
     def shown(self, topic: str, value: bytes) -> Due:
-        """Whether a message that was sent is to be visible."""
+        """Return whether a sent message must be visible."""
         return self._due(self.sent[topic][value], f"message {value!r}")
 
     def gone(self, topic: str, subscription: str, value: bytes) -> Due:
-        """Whether a message is to be withheld from a subscription: acknowledged, or before its beginning."""
+        """Return whether a message must not be delivered: acknowledged, or before the subscription's start."""
         skipped = self.skipped[topic, subscription].get(value, Due.NEVER)
         effect = self.acked[topic, subscription].get(value)
         if effect is None or skipped is Due.MUST:

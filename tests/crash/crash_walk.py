@@ -1,4 +1,4 @@
-"""Walks a scenario: stops it at every step, breaks every call of its stores, and looks at what is left."""
+"""Walks through a scenario: stops it at every step, breaks every store call, and checks the result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from txnframework_simulation.simulator import CallFault, StoreCall
 SEGMENTS_MAX = 100
 PAUSES_EVERY = 2
 LATE_MS = 3_000
-"""How long the stores may take to notice that a process is gone."""
+"""How long the stores may take to notice the end of a process."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class _Walk:
 
     @property
     def hit(self) -> bool:
-        """Whether the call that fails was made."""
+        """Whether the failing call was made."""
         return self.point.call is not None and self.point.call < len(self.walked.calls)
 
     def run(self) -> None:

@@ -47,7 +47,7 @@ KNOWN: tuple[tuple[Story, str], ...] = (
     (of_messages.Commit(), "sidecar"),
     (of_topics.Split(), "metadata"),
 )
-"""What was left half done when callers did the steps themselves."""
+"""Effects of unfinished steps if callers performed the steps themselves."""
 
 
 def public_coroutines() -> set[str]:
@@ -69,7 +69,7 @@ def test_every_public_coroutine_has_a_story() -> None:
 
 @pytest.mark.parametrize(("story", "family", "way"), SAMPLED)
 def test_given_up(story: Story, family: str, way: Way, explored: Explored) -> None:
-    """A sample of what is walked through below."""
+    """A sample of the full walk below."""
     points = list(walk(story, family, way, SKIPPING[way]))
     explored.add(type(story), f"{len(points)} times {way.value} in {family}", len(points))
 
@@ -78,7 +78,7 @@ def test_given_up(story: Story, family: str, way: Way, explored: Explored) -> No
 def test_steps_that_callers_take_themselves_are_found(
     story: Story, family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a step ends with its caller, the sample finds what it leaves behind."""
+    """If steps end with their callers, the sample finds the unfinished state."""
 
     async def in_the_caller(self: Steps, work: Any, keys: Any = (), undo: Any = None) -> Any:
         return await work()
@@ -103,7 +103,7 @@ def test_closing_in_mid_commit(story: Story, family: str, explored: Explored) ->
 
 @pytest.mark.parametrize("family", FAMILIES[1:])
 def test_closing_that_waits_for_nothing_is_found(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where closing the client gives up what was begun, the sample finds commits that were decided and not told."""
+    """If closing a client cancels its work, the sample finds commits that were decided but not reported."""
     close = Steps.close
 
     async def at_once(self: Steps, timeout_ms: int) -> None:
@@ -118,6 +118,6 @@ def test_closing_that_waits_for_nothing_is_found(family: str, monkeypatch: pytes
 @pytest.mark.parametrize("way", Way)
 @pytest.mark.parametrize(("story", "family"), TOLD)
 def test_given_up_at_every_step(story: Story, family: str, way: Way, explored: Explored) -> None:
-    """Wherever a call is given up, the world is whole."""
+    """After a cancellation at any step, all invariants hold."""
     points = list(walk(story, family, way))
     explored.add(type(story), f"{len(points)} times {way.value} in {family}", len(points))

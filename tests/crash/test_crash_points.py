@@ -1,4 +1,4 @@
-"""Every operation, stopped at each of its steps and failing at each of its store calls: nothing is lost or doubled."""
+"""Every operation, stopped at each step and failing at each store call: no loss, no duplicates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def undisturbed(scenario: type[Scenario]) -> Walked:
 
 @pytest.mark.parametrize("scenario", WALKS)
 def test_killed_after_every_change(scenario: type[Scenario], explored: Explored) -> None:
-    """A process that vanishes after any step that others can see leaves a whole that they go on with."""
+    """Killing a process after any step that others can see leaves a state that they can continue."""
     walked = undisturbed(scenario)
     points = list(kills(walked, changes_only=True))
     for point in points:
@@ -40,7 +40,7 @@ def test_killed_after_every_change(scenario: type[Scenario], explored: Explored)
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", [walk for walk in WALKS if not walk.values[0].composed])
 def test_killed_after_every_step(scenario: type[Scenario], explored: Explored) -> None:
-    """Nor do the steps in between matter, in which only memory changes: whose it was, it is gone."""
+    """Steps in between change only memory, which is lost with its process."""
     points = list(kills(undisturbed(scenario)))
     for point in points:
         run(scenario, point)
@@ -49,7 +49,7 @@ def test_killed_after_every_step(scenario: type[Scenario], explored: Explored) -
 
 @pytest.mark.parametrize("scenario", WALKS)
 def test_stopped_for_long(scenario: type[Scenario], explored: Explored) -> None:
-    """A process that is taken for gone, and goes on when all is settled and collected, can fail but not damage."""
+    """A process that is presumed dead and resumes after settling and collection may fail, but does no damage."""
     points = list(pauses(undisturbed(scenario)))
     for point in points:
         run(scenario, point)
@@ -69,7 +69,7 @@ def test_writes_refused_or_unanswered(scenario: type[Scenario], explored: Explor
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", [walk.values[0] for walk in WALKS if not walk.values[0].composed])
 def test_every_call_refused_or_unanswered(scenario: type[Scenario], explored: Explored) -> None:
-    """The same for each read."""
+    """The same holds for each read."""
     points = list(faults(undisturbed(scenario)))
     for point in points:
         run(scenario, point)
@@ -78,7 +78,7 @@ def test_every_call_refused_or_unanswered(scenario: type[Scenario], explored: Ex
 
 @pytest.mark.parametrize("scenario", WALKS)
 def test_a_fault_and_then_a_kill(scenario: type[Scenario], explored: Explored) -> None:
-    """Nor do two misfortunes do harm, in whatever order things happen: a sample, drawn by seeds."""
+    """A fault and a kill together do no damage, in any order: a sample, drawn by seeds."""
     points = list(combinations(undisturbed(scenario), SEEDS))
     for point in points:
         run(scenario, point)

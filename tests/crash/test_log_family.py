@@ -42,7 +42,7 @@ EVERY = 4
 
 @pytest.mark.parametrize("scenario", SHORT)
 def test_killed_and_refused(scenario: type[Scenario], explored: Explored) -> None:
-    """A sample of what is walked through below."""
+    """A sample of the full walk below."""
     walked = run(scenario, Point(), family="log")
     points = [*kills(walked, changes_only=True)][::EVERY] + [*faults(walked, reads_every=None)][::EVERY]
     for point in points:
@@ -51,7 +51,7 @@ def test_killed_and_refused(scenario: type[Scenario], explored: Explored) -> Non
 
 
 def test_settled_before_the_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An acknowledgment that is recorded as settled before the cursor moved is lost by a kill in between."""
+    """If an ack is recorded as settled before the cursor moves, a kill in between loses it."""
     settle = AckSettlement._settle
 
     async def swapped(self: Any, *rest: Any) -> None:
@@ -65,7 +65,7 @@ def test_settled_before_the_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_final_before_everybody_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A transaction that is final before its markers stand has none if its process is killed in between."""
+    """If a transaction is final before its markers are written, a kill in between leaves it without markers."""
     finish = TransactionCompletion.finish
 
     async def swapped(self: Any, log: Any, logged: Any, timeout_ms: int) -> Any:

@@ -22,7 +22,7 @@ EVERY = 6
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_killed_and_refused(scenario: type[Scenario], explored: Explored) -> None:
-    """A sample of what is walked through below."""
+    """A sample of the full walk below."""
     walked = run(scenario, Point(), family="both")
     points = [*kills(walked, changes_only=True), *pauses(walked), *faults(walked, reads_every=None)][::EVERY]
     for point in points:
@@ -61,7 +61,7 @@ async def _unchanged(*_: object) -> bool:
 def test_a_broken_step_is_found(
     owner: type, step: str, broken: object, harm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without one of its steps a migration does damage, and this walk finds it where nothing is killed at all."""
+    """If a migration omits one of its steps, this walk finds the damage even without a kill."""
     monkeypatch.setattr(owner, step, broken)
     with pytest.raises(CrashPointFailed, match=harm):
         run(SCENARIOS[0], Point(), family="both")

@@ -1,4 +1,4 @@
-"""The crash tests would notice: with the order of two steps swapped, or a rule left out, some crash point fails."""
+"""The crash tests detect faults: with two steps swapped, or a rule left out, some crash point fails."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class PutsLast:
 
 
 def test_abort_record_after_the_operations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An operation that goes before its abort record stands lets an aborted message appear."""
+    """If an operation is removed before its abort record is written, an aborted message becomes visible."""
     settle = buffer.settle_writes
 
     async def swapped(store: Any, *rest: Any) -> None:
@@ -86,7 +86,7 @@ def test_header_outside_the_transaction_of_the_rows(monkeypatch: pytest.MonkeyPa
 
 
 def test_cursor_after_the_operations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An operation that goes before the cursor moved loses a committed acknowledgment."""
+    """If an operation is removed before the cursor moves, a committed ack is lost."""
     settle = MetadataPendingAcks._settle_operations
 
     async def swapped(self: Any, *rest: Any) -> None:
@@ -100,7 +100,7 @@ def test_cursor_after_the_operations(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_seal_before_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A segment that is sealed before its children are planned may stay without any."""
+    """A segment that is sealed before its children are planned may have none."""
     change = Topics._change
 
     async def swapped(self: Any, topic: Any, parents: tuple[int, ...], plan: Any) -> Any:
@@ -134,7 +134,7 @@ def test_append_before_the_intent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("scenario", [transactions.CollectCommitted, transactions.CollectAborted])
 def test_header_before_what_it_left(monkeypatch: pytest.MonkeyPatch, scenario: type[Scenario]) -> None:
-    """A header that is collected before its operations took effect takes their effect with it."""
+    """If a header is collected before its operations take effect, their effect is lost."""
 
     async def swapped(self: Any, header: Any) -> bool:
         await self._store.delete(header_key(header.transaction.txn_id), header.version)
@@ -162,7 +162,7 @@ def test_an_end_that_overwrites(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_outcome_that_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record that goes on to the next transaction without the outcome of the last one has its batch done again."""
+    """A record that continues with the next transaction without the last outcome repeats a batch."""
 
     async def left_behind(self: Any, record: Any, ended: Any) -> Any:
         return record

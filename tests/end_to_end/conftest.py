@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from txnframework_sql.testing.servers.postgresql import PostgresServer
 
 PATIENCE_S = 300
-"""What takes longer hangs; on a machine with much else to do, everything over a server takes many times as long."""
+"""Timeout of a test in seconds. Tests over a server get more time, because the machine may be busy."""
 SOON_MS = 60_000
 PLUGINS = (
     "txnframework_memory",
@@ -49,7 +49,7 @@ SERVERS = ("postgresql", "zookeeper", "nats")
 SEVERAL_DATABASES = ("zookeeper", "nats")
 """Servers where one step cannot change records and messages."""
 OF_STORES = {"stores", "shared", "memory", "sqlite", *SERVERS}
-"""The fixtures that open stores; a test with none of them finds the same wherever it runs."""
+"""The fixtures that open stores. A test that uses none of them has the same result over every store."""
 # Not a skip: where the plugin is not installed there is nothing to say about it.
 collect_ignore = (
     []
@@ -81,7 +81,7 @@ _names = count()
 
 
 class Stores:
-    """Where one test's data is; every ``open`` is another client of it, and opening after a close a restart."""
+    """The data of one test. Every ``open`` is another client of it; opening after a close is a restart."""
 
     def __init__(
         self,
@@ -145,10 +145,9 @@ def _registry_of(names: Iterable[str]) -> PluginRegistry:
 
 
 def _wanted() -> list[str]:
-    """
-    TXN_BACKENDS names the stores to test on; one that is named and not installed is an error, not a skip.
+    """Return the stores named by TXN_BACKENDS; a store that is named but not installed is an error, not a skip.
 
-    Without it: those that are installed and need no server.
+    Without TXN_BACKENDS: the installed stores that need no server.
     """
     named = os.environ.get("TXN_BACKENDS", "").split()
     if unknown := {*named} - {*BACKENDS, *SERVERS}:
@@ -168,7 +167,7 @@ def _wanted_shared() -> list[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave tests of other stores to the runs that want those; not a skip: there they are run."""
+    """Deselect tests of stores that are not wanted; they are not reported as skipped."""
     others = {"memory", "sqlite", *SERVERS} - {*_wanted()} | ({"shared"} if not _wanted_shared() else set())
     here = Path(__file__).parent
     own = [item for item in items if here in item.path.parents]
@@ -180,7 +179,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_of_wanted_family(item: pytest.Item) -> bool:
-    """Return whether it runs with topics of a family that is wanted; without a choice, that is the metadata family."""
+    """Return whether the test uses topics of a wanted family; by default, the metadata family is wanted."""
     has_choice = "stores" in getattr(item, "fixturenames", ())
     family = item.callspec.params["stores"][1] if has_choice else "metadata"  # type: ignore[attr-defined]
     return family in _wanted_families()
@@ -188,7 +187,7 @@ def _is_of_wanted_family(item: pytest.Item) -> bool:
 
 def _needs_no_other_server(item: pytest.Item) -> bool:
     """
-    Return whether it is marked ``one_server``, and is for a server other than PostgreSQL.
+    Return whether the test is marked ``one_server``, and is for a server other than PostgreSQL.
 
     The suites of the stores cover what each server promises, and the suites of the metadata family what is built on it.
     """
@@ -208,11 +207,10 @@ def _is_of(item: pytest.Item, others: set[str]) -> bool:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """
-    Run what uses ``stores`` over those that are wanted; a test marked ``families`` with topics of each family, one
-    marked ``log_family`` with the plugins of both.
+    """Run tests that use ``stores`` over each wanted store.
 
-    TXN_FAMILIES names the families, ``metadata``, ``log`` or both.
+    A test marked ``families`` runs with topics of each family; a test marked ``log_family`` runs with the plugins of
+    both. TXN_FAMILIES names the families, ``metadata``, ``log`` or both.
     """
     if "stores" not in metafunc.fixturenames:
         return
@@ -231,7 +229,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def stores(
     request: pytest.FixtureRequest, registry: PluginRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Stores]:
-    """The stores that are wanted, one after the other; for the log family short names are those of its topics."""
+    """The wanted stores, one after the other. For the log family, short topic names mean topics of that family."""
     backend, family = request.param
     for found in _stores(backend, registry, tmp_path):
         if family == "log":
@@ -249,17 +247,19 @@ def shared(request: pytest.FixtureRequest, registry: PluginRegistry, tmp_path: P
 
 @pytest.fixture
 def one_database(shared: Stores) -> None:
-    """Named by tests of stores whose records and messages are in one database; the others are left out of those."""
+    """Restrict a test to stores that keep records and messages in one database."""
 
 
 @pytest.fixture
 def in_memory(stores: Stores) -> None:
-    """Named by tests of both families that need virtual time; stores that are not in memory are left out of those."""
+    """Restrict a test of both families to stores in memory, because it needs virtual time."""
 
 
 @pytest.fixture
 def without_server(shared: Stores) -> None:
-    """Named by tests of what is the same over every store, and costs a process; a server finds nothing more."""
+    """Restrict a test to stores without a server, because its result is the same over every store and it starts
+    a process.
+    """
 
 
 def _stores(backend: str, registry: PluginRegistry, tmp_path: Path) -> Iterator[Stores]:
@@ -298,19 +298,19 @@ def memory(registry: PluginRegistry) -> Stores:
 
 @pytest.fixture
 def sqlite(registry: PluginRegistry, tmp_path: Path) -> Stores:
-    """Stores in a file, for tests of what is so of files."""
+    """Stores in a file, for tests of files."""
     return Stores(f"sqlite:///{tmp_path}/txn.db", registry)
 
 
 @pytest.fixture
 def zookeeper(registry: PluginRegistry, tmp_path: Path) -> Iterator[Stores]:
-    """Stores of which the records are in ZooKeeper, for tests of what is so of sessions."""
+    """Stores with records in ZooKeeper, for tests of sessions."""
     yield from _stores("zookeeper", registry, tmp_path)
 
 
 @pytest.fixture
 def nats(registry: PluginRegistry, tmp_path: Path) -> Iterator[Stores]:
-    """Stores in NATS, for tests of what is so of streams."""
+    """Stores in NATS, for tests of streams."""
     yield from _stores("nats", registry, tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""A deployment with everything that a copy must keep, and what is observed of it after it was opened again."""
+"""A deployment with everything that a copy must keep, and what a test observes after reopening it."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Scene:
 
 
 async def received(consumer: Any, count: int) -> list[tuple[bytes, str, int]]:
-    """Receive and acknowledge messages; those that were sent after the copy have other ids."""
+    """Receive and acknowledge messages; return ids only of messages that were sent before the copy."""
     found = []
     while len(found) < count:
         message = await consumer.receive(timeout_ms=SOON_MS)

@@ -1,4 +1,4 @@
-"""A process that dies at a chosen step: what it has of the stores changes nothing any more from there on."""
+"""A process that dies at a chosen step: after that step, its handles on the stores change nothing."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ class Dies(Exception):
 
 
 class Dying:
-    """
-    Wraps a store or a ledger: lets so many changes pass, then each one fails, ``applied`` or not.
+    """Wraps a store or a ledger: the first changes pass, and later ones fail, ``applied`` or not.
 
-    ``budget`` holds one number, how many still pass; what shares the list dies together.
+    ``budget`` holds one number: how many changes still pass. Wrappers that share the list die together.
     """
 
     def __init__(self, wrapped: Any, budget: list[int], applied: bool) -> None:

@@ -8,5 +8,5 @@ LOG_FAMILY = ("legacy", "sidecar")
 
 
 def without_log_family(group: str) -> list[EntryPoint]:
-    """Return what is installed but the plugins of the log-driven family."""
+    """Return the installed plugins without those of the log-driven family."""
     return [one for one in entry_points(group=group) if one.name not in LOG_FAMILY]

@@ -53,7 +53,7 @@ class Connection(StoreConnection):
         self.before = before
 
     def lose_the_step(self, then_refused: tuple[str, ...] = (), times: int = 0) -> None:
-        """Lose the reply of the next step; then refuse so many calls of these names."""
+        """Lose the reply of the next step; then fail this number of calls with these names."""
 
         async def before(name: str) -> None:
             nonlocal times

@@ -1,4 +1,4 @@
-"""What the tests of migrations have in common: plugins of both families, and the names of the topic."""
+"""Helpers for tests of migrations: plugins of both families, and the names of the topic."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Plan:
 
 @dataclass
 class Found:
-    """What counted in the end."""
+    """The rows, invoices and acknowledgments at the end."""
 
     rows: Counter[int] = field(default_factory=Counter)
     invoices: Counter[int] = field(default_factory=Counter)
@@ -74,7 +74,7 @@ class Found:
     seconds: float = 0
 
     def differences(self, orders: int) -> list[str]:
-        """Return what is not exactly once, in sentences."""
+        """Return a sentence for each violation of exactly-once processing."""
         wanted = Counter(range(orders))
         found = []
         for what, counted in (("rows", self.rows), ("invoices", self.invoices)):

@@ -20,7 +20,7 @@ SOON_MS = 60_000
 
 
 class Tables(ABC):
-    """The rows of an application beside its stores; ``of`` has what a test does with an open connection."""
+    """The rows of an application beside its stores; ``of`` returns the operations on an open connection."""
 
     def __init__(self, stores: Stores) -> None:
         self.stores = stores
@@ -37,7 +37,7 @@ class Tables(ABC):
                 del self._rows[id(rows.connection)]
 
     def of(self, connection: object) -> OwnRows:
-        """Return what a test does with an open connection."""
+        """Return the operations of a test on an open connection."""
         return self._rows[id(connection)]
 
     async def insert(self, connection: object, message: Message | str) -> None:

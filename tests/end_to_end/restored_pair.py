@@ -1,4 +1,4 @@
-"""Two stores in files of their own, of which either can be put back as it was at an earlier moment."""
+"""Two stores in separate files, each of which can be restored to an earlier state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def nothing(_: Client) -> None:
 
 
 class Pair:
-    """A metadata store and a ledger store in two files, of which either can be copied and put back."""
+    """A metadata store and a ledger store in two files, each of which can be backed up and restored."""
 
     def __init__(self, stores: Stores, directory: Path, **sections: Any) -> None:
         self.directory = directory
@@ -51,7 +51,7 @@ class Pair:
         }
 
     def back_up(self, name: str) -> int:
-        """Copy one of the two as it is at one moment, open as it may be; return when that was."""
+        """Copy one of the two files, even while it is open; return the time of the copy."""
         source, copy = (sqlite3.connect(self.directory / f"{name}.{kind}") for kind in ("db", "bak"))
         source.backup(copy)
         copy.close()
@@ -69,7 +69,7 @@ class Pair:
             return await scene(client)
 
     async def restore(self, request: RestoreRequest, **urls: str) -> RestoreReport:
-        """Restore, not so soon that the sessions of when the backup was taken seem to live."""
+        """Restore a pair, late enough that the sessions from the time of the backup have expired."""
         await self.clock.advance(SESSION_TTL_MS)
         return await self.restore_now(request, **urls)
 
@@ -78,7 +78,7 @@ class Pair:
         return await restore(config, request, self.registry, self.clock)
 
     async def refused(self) -> None:
-        """Opening is refused."""
+        """Assert that opening is refused."""
         with pytest.raises(StoreMismatch):
             await self.play(nothing)
 

@@ -49,7 +49,7 @@ async def begun(client: Client, **options: Any) -> Transaction:
 
 
 async def left(stores: Stores, client: Client, kind: str = "exclusive") -> list[bytes]:
-    """Return what a new consumer gets, up to a message that is sent now."""
+    """Return what a new consumer receives before a message that is sent now."""
     await (await client.producer("orders")).send(b"end")
     async with await joined(client, kind) as consumer:
         found: list[bytes] = []
@@ -78,7 +78,9 @@ async def test_single_acks_of_every_type(stores: Stores, kind: str, listed: bool
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_whole_received_batch(stores: Stores, kind: str) -> None:
-    """Behaviour 21: what ``receive_many`` returned is acknowledged in one call, and comes back as one when aborted."""
+    """Behaviour 21: messages from ``receive_many`` are acknowledged in one call, and an abort redelivers them
+    together.
+    """
     async with stores.open() as client:
         consumer, received = await five(client, kind)
         async with client.transaction() as txn:
@@ -97,7 +99,10 @@ async def test_a_whole_received_batch(stores: Stores, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ORDERED)
 async def test_cumulative_acks_into_a_batch(stores: Stores, kind: str) -> None:
-    """Behaviours 18 and 19: committed, what stands behind it in the batch is left; plain ones likewise."""
+    """Behaviours 18 and 19: after the commit, later messages of the batch are delivered.
+
+    The same holds outside transactions.
+    """
     async with stores.open() as client:
         consumer, received = await five(client, kind)
         async with client.transaction() as txn:
@@ -111,7 +116,10 @@ async def test_cumulative_acks_into_a_batch(stores: Stores, kind: str) -> None:
 
 
 async def test_cumulative_acks_only_move_forward(stores: Stores) -> None:
-    """Behaviour 19: a lower one conflicts; an equal one is a retry in its own branch, and a conflict in another."""
+    """Behaviour 19: a lower cumulative ack conflicts.
+
+    An equal one is a retry in its own branch, and a conflict in another.
+    """
     async with stores.open() as client:
         consumer, received = await five(client)
         first, second, third = [await begun(client) for _ in range(3)]
@@ -132,7 +140,7 @@ async def test_cumulative_acks_only_move_forward(stores: Stores) -> None:
 
 @pytest.mark.parametrize("kind", ORDERED)
 async def test_an_aborted_cumulative_ack_waits_to_be_asked_for(memory: Stores, kind: str) -> None:
-    """Behaviour 20: nothing comes by itself, however long; when the client asks, the order is exact."""
+    """Behaviour 20: after an abort, messages are redelivered only when the client asks, in their exact order."""
     clock = memory.environment = VirtualEnvironment()
     async with memory.open() as client:
         consumer, received = await five(client, kind)
@@ -151,7 +159,9 @@ async def test_an_aborted_cumulative_ack_waits_to_be_asked_for(memory: Stores, k
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_timed_out_transaction_gives_back_the_same_ids(memory: Stores, kind: str) -> None:
-    """Behaviour 24: its coordinator aborts it, and what it acknowledged comes again with its count raised."""
+    """Behaviour 24: the coordinator aborts the transaction, and its acknowledged messages return with a higher
+    redelivery count.
+    """
     clock = memory.environment = VirtualEnvironment()
     async with memory.open() as client:
         consumer, received = await five(client, kind)
@@ -164,7 +174,7 @@ async def test_a_timed_out_transaction_gives_back_the_same_ids(memory: Stores, k
 
 
 async def test_after_a_reload(stores: Stores) -> None:
-    """Behaviour 25: pending ones still conflict, committed ones stay, aborted ones are free; by batch index."""
+    """Behaviour 25: pending acks still conflict, committed ones remain, aborted ones are free; also by batch index."""
     async with stores.open() as client:
         consumer, received = await five(client)
         pending = await begun(client, outlives_client=True)
@@ -218,7 +228,10 @@ async def test_acknowledging_while_cut_off(memory: Stores) -> None:
 
 @pytest.mark.parametrize("passing", [True, False])
 async def test_pending_acks_that_cannot_be_read(memory: Stores, monkeypatch: pytest.MonkeyPatch, passing: bool) -> None:
-    """Behaviour 28: what passes is tried again and subscribing succeeds later; anything else is its cause."""
+    """Behaviour 28: temporary read errors are retried until subscribing succeeds.
+
+    Any other error is the cause of the failure.
+    """
     async with memory.open(client={"retry_delay_ms": 1, "retries_max": 2}) as client:
         consumer, received = await five(client)
         await consumer.close()

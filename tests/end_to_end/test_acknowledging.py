@@ -25,7 +25,10 @@ pytestmark = [pytest.mark.families, pytest.mark.one_server]
 
 
 async def test_acked_in_a_transaction(stores: Stores) -> None:
-    """While it is open: not delivered to anyone; after commit: never again."""
+    """A message acked in an open transaction is delivered to no consumer.
+
+    After the commit, it is never delivered again.
+    """
     async with stores.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")
@@ -52,7 +55,7 @@ async def test_acked_in_a_transaction(stores: Stores) -> None:
 
 @pytest.mark.parametrize("kind", ["exclusive", "shared"])
 async def test_an_abort_gives_acked_messages_back(stores: Stores, kind: str) -> None:
-    """With the same ids, and with their redelivery count raised; single messages and parts of batches."""
+    """Redelivered messages have the same ids and a higher redelivery count; single messages and parts of batches."""
     async with stores.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")
@@ -77,7 +80,10 @@ async def test_an_abort_gives_acked_messages_back(stores: Stores, kind: str) -> 
 
 
 async def test_two_transactions_on_one_message_conflict(stores: Stores) -> None:
-    """The second is refused and poisoned; parts of one batch that do not overlap are both committed."""
+    """The second transaction gets a conflict and is poisoned.
+
+    Acks of disjoint parts of one batch are both committed.
+    """
     async with stores.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")
@@ -107,7 +113,7 @@ async def test_two_transactions_on_one_message_conflict(stores: Stores) -> None:
 
 
 async def test_a_plain_ack_of_a_pending_message_is_dropped(stores: Stores) -> None:
-    """What a transaction holds is decided by that transaction alone."""
+    """While a transaction holds a message, a plain ack of that message has no effect."""
     async with stores.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")
@@ -123,7 +129,7 @@ async def test_a_plain_ack_of_a_pending_message_is_dropped(stores: Stores) -> No
 
 
 async def test_cumulative_acks(stores: Stores) -> None:
-    """In a transaction they only move forward; after an abort the order is exact when the client asks again."""
+    """In a transaction, cumulative acks only move forward; after an abort, redelivery on request keeps the order."""
     async with stores.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")
@@ -156,7 +162,7 @@ async def test_cumulative_acks(stores: Stores) -> None:
 
 
 async def test_two_subscriptions_in_one_transaction(stores: Stores) -> None:
-    """Behaviour 22: each is a participant of its own, and both follow the one decision."""
+    """Behaviour 22: each subscription is a separate participant, and both follow the one decision."""
     async with stores.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")
@@ -176,7 +182,7 @@ async def test_two_subscriptions_in_one_transaction(stores: Stores) -> None:
 
 
 async def test_a_consumer_of_another_subscription_is_refused(stores: Stores) -> None:
-    """No call takes a message that another subscription received: it would be acknowledged there, and not here."""
+    """Acknowledging a message that another subscription received is refused."""
     async with stores.open() as client:
         await client.create_topic("orders")
         await (await client.producer("orders")).send(b"one")
@@ -210,7 +216,7 @@ async def test_a_consumer_of_another_subscription_is_refused(stores: Stores) -> 
 
 
 async def test_a_message_of_a_reader_is_acknowledged_as_its_id(stores: Stores) -> None:
-    """A reader has no subscription, so any consumer takes its messages, in a transaction and outside."""
+    """A reader has no subscription, so any consumer may acknowledge its messages, in a transaction and outside."""
     async with stores.open() as client:
         await client.create_topic("orders")
         await client.subscribe("orders", "billing", start="earliest")
@@ -232,7 +238,7 @@ async def test_a_message_of_a_reader_is_acknowledged_as_its_id(stores: Stores) -
 
 
 async def test_shared_consumers_divide_the_messages(stores: Stores) -> None:
-    """Each message goes to one of them; what one leaves behind goes to the other."""
+    """Each message goes to one consumer; unacknowledged messages of a closed consumer go to the other."""
     async with stores.open(client={"receive_messages_max": 3}) as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")
@@ -268,7 +274,7 @@ async def test_exclusive_takes_one_consumer(stores: Stores) -> None:
 
 
 async def test_a_nack_is_delivered_again(stores: Stores) -> None:
-    """With its count raised; an acknowledged one is not."""
+    """A nacked message returns with a higher redelivery count; an acknowledged message is not delivered again."""
     async with stores.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")
@@ -287,7 +293,7 @@ async def test_a_nack_is_delivered_again(stores: Stores) -> None:
 
 
 async def test_receive_times_out(stores: Stores) -> None:
-    """A wait for nothing ends in time, and costs nothing that comes later."""
+    """A receive with a timeout ends in time, and later messages are not lost."""
     async with stores.open() as client:
         await client.create_topic("orders")
         consumer = await client.consumer("orders", "billing")
@@ -300,7 +306,7 @@ async def test_receive_times_out(stores: Stores) -> None:
 
 
 async def test_acknowledging_by_id_and_after_a_seek(stores: Stores) -> None:
-    """An id is enough to acknowledge; what was received before a seek acknowledges nothing after it."""
+    """A message id is enough to acknowledge; ids received before a seek acknowledge nothing after the seek."""
     async with stores.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")
@@ -325,7 +331,7 @@ async def test_acknowledging_by_id_and_after_a_seek(stores: Stores) -> None:
 
 
 async def test_aborted_entries_do_not_hold_the_cursor_back(stores: Stores) -> None:
-    """A subscription passes what will never be delivered, also when nothing else is acknowledged."""
+    """The cursor of a subscription passes aborted entries, even when nothing else is acknowledged."""
     async with stores.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")

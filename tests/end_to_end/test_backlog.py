@@ -1,4 +1,4 @@
-"""Lag and peek: what a subscription has before it, and never what is undecided or aborted."""
+"""Lag and peek show the messages that a subscription has yet to receive, without undecided and aborted ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ pytestmark = pytest.mark.families
 
 @pytest.mark.metadata_family("it looks at exact figures")
 async def test_lag_follows_acknowledgments(stores: Stores) -> None:
-    """Outside transactions and in committed ones; whole batches, parts of them and ranges behind the first one left."""
+    """Lag counts acks outside transactions and in committed ones: whole batches, parts of them, and ranges
+    after a gap.
+    """
     async with stores.open() as client, stores.open() as elsewhere:
         await client.create_topic("orders")
         consumer = await client.consumer("orders", "billing", start="earliest", type="shared")
@@ -44,7 +46,10 @@ async def test_lag_follows_acknowledgments(stores: Stores) -> None:
 
 @pytest.mark.metadata_family("it looks at exact figures")
 async def test_what_is_undecided_or_aborted(stores: Stores) -> None:
-    """Open transactions hold back what stands behind them; what was aborted is never shown, and the figure says so."""
+    """Open transactions hold back later messages.
+
+    Aborted messages are never shown, and the lag is marked as inexact.
+    """
     async with stores.open() as client:
         await client.create_topic("orders")
         consumer = await client.consumer("orders", "billing", start="earliest")
@@ -101,7 +106,7 @@ async def test_by_segment(stores: Stores) -> None:
 
 
 def test_what_is_not_there(memory: Stores) -> None:
-    """A clear error, and the blocking facade has both."""
+    """A missing topic or subscription raises a clear error; the blocking facade has both calls."""
 
     async def work() -> None:
         async with memory.open() as client:

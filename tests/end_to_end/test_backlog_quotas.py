@@ -67,7 +67,7 @@ async def test_by_messages(memory: Stores, clock: VirtualEnvironment) -> None:
 
 
 def test_it_is_logged(memory: Stores, clock: VirtualEnvironment, caplog: pytest.LogCaptureFixture) -> None:
-    """Once when the refusals begin, and once when they end, with the subscription."""
+    """Refusals are logged once when they begin and once when they end, with the subscription."""
     caplog.set_level(logging.INFO, "txnframework.events")
 
     async def work() -> None:
@@ -90,7 +90,7 @@ def test_it_is_logged(memory: Stores, clock: VirtualEnvironment, caplog: pytest.
 
 
 async def test_by_bytes(memory: Stores, clock: VirtualEnvironment) -> None:
-    """The size is that of the messages that are left, by their average."""
+    """Sizes are computed from the average size of the remaining messages."""
     async with memory.open(**limited(bytes=1_000_000)) as client:
         await prepared(client)
         orders = await client.producer("orders")
@@ -187,7 +187,7 @@ async def test_dead_letters_wait(memory: Stores, clock: VirtualEnvironment, monk
 
 
 async def test_handlers_wait(memory: Stores, clock: VirtualEnvironment) -> None:
-    """While the topic of the results accepts none, a message is handled again and again, and is no dead letter."""
+    """While the topic of the results is full, a message is handled repeatedly and never becomes a dead letter."""
     async with memory.open(**limited(messages=1)) as client:
         await prepared(client)
         await client.create_topic("bills")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def test_a_metadata_store_from_a_backup(sqlite: Stores, tmp_path: Path) -> None:
-    """It does not know ids that the ledger knows: going on would take aborted messages for committed ones."""
+    """A restored metadata store lacks ids that the ledger has: continuing would show aborted messages as committed."""
     metadata, ledger = (f"sqlite:///{tmp_path}/{name}.db" for name in ("metadata", "ledger"))
     opening: dict[str, object] = {"metadata": {"url": metadata}, "ledger": {"url": ledger}}
     async with txnframework.open(opening, registry=sqlite.registry) as client:
@@ -37,7 +37,7 @@ async def test_a_metadata_store_from_a_backup(sqlite: Stores, tmp_path: Path) ->
 
 
 async def test_a_ledger_store_from_a_backup(sqlite: Stores, tmp_path: Path) -> None:
-    """A cursor that is ahead of its segment gives it away when the subscription is opened."""
+    """A cursor beyond the end of its segment reveals a restored ledger store when the subscription is opened."""
     metadata, ledger = (f"sqlite:///{tmp_path}/{name}.db" for name in ("metadata", "ledger"))
     opening: dict[str, object] = {"metadata": {"url": metadata}, "ledger": {"url": ledger}}
     async with txnframework.open(opening, registry=sqlite.registry) as client:

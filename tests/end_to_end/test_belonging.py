@@ -14,7 +14,7 @@ def _config(metadata: str, ledger: str) -> dict[str, object]:
 
 
 async def test_stores_of_different_identities(registry: PluginRegistry) -> None:
-    """Both are named, so that the wrong one can be told."""
+    """The error names both identities, so that the wrong store can be found."""
     ledger = "memory://belonging-ledger"
     async with txnframework.open(_config("memory://belonging-one", ledger), registry=registry):
         pass
@@ -28,7 +28,7 @@ async def test_stores_of_different_identities(registry: PluginRegistry) -> None:
 
 
 async def test_a_configuration_that_does_not_fit(registry: PluginRegistry) -> None:
-    """The error names the place in the configuration, and passwords never."""
+    """The error names the faulty key of the configuration, and never a password."""
     with pytest.raises(ConfigurationError, match=r"metadata\.url") as refused:
         async with txnframework.open({"metadata": {"url": "nosuch://me:secret@host/db"}}, registry=registry):
             pass

@@ -1,4 +1,4 @@
-"""Sends that are repeated too late: stored once within the deduplication window, counted and said beyond it."""
+"""Repeated sends: stored once within the deduplication window; beyond the window, stored again, counted and logged."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def limited(stores: Stores) -> dict[str, object]:
 
 @pytest.mark.parametrize("together", [True, False])
 async def test_what_is_sent_again_too_late(sqlite: Stores, caplog: pytest.LogCaptureFixture, together: bool) -> None:
-    """What is within the window is stored once; what is older is stored again, counted, and logged once."""
+    """Repeats within the window are stored once; older ones are stored again, counted, and logged once."""
     metrics = Metrics()
     async with sqlite.open(ledger=limited(sqlite)) as client:
         await client.create_topic("orders")
@@ -60,7 +60,7 @@ async def test_what_is_sent_again_too_late(sqlite: Stores, caplog: pytest.LogCap
 
 
 async def test_what_is_late_for_the_first_time_is_not_lost(sqlite: Stores) -> None:
-    """A gap that is filled within the window is not counted; below the window it is, and is stored all the same."""
+    """A gap that is filled within the window is not counted; a late message below the window is counted and stored."""
     metrics = Metrics()
     async with sqlite.open(ledger=limited(sqlite), metrics=metrics) as client:
         await client.create_topic("orders")
@@ -77,7 +77,7 @@ async def test_what_is_late_for_the_first_time_is_not_lost(sqlite: Stores) -> No
 async def test_the_default_window(memory: Stores) -> None:
     """Ten thousand messages can be sent again, however they are batched.
 
-    Without chosen sequence ids nothing is checked.
+    A producer that counts its own sequence ids is not checked.
     """
     metrics = Metrics()
     async with memory.open(metrics=metrics) as client:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def test_the_same_names_without_await(stores: Stores) -> None:
-    """Consume, transform, produce in transactions; iteration; another client takes part."""
+    """A blocking client consumes, transforms and produces in transactions, iterates, and takes part from
+    another client.
+    """
     with stores.open_blocking() as client, stores.open_blocking() as elsewhere:
         client.create_topic("orders")
         client.create_topic("invoices", segments=2)
@@ -51,7 +53,7 @@ def test_the_same_names_without_await(stores: Stores) -> None:
 
 
 def test_dead_letters_without_await(stores: Stores) -> None:
-    """A consumer takes the same terms: who stands by, and where messages go that came too often."""
+    """A blocking consumer takes the same options for standing by and for dead letters."""
     with stores.open_blocking() as client:
         client.create_topic("orders")
         client.create_topic("graves")
@@ -74,7 +76,7 @@ def test_dead_letters_without_await(stores: Stores) -> None:
 
 
 def test_closing_ends_an_iteration_in_another_thread(memory: Stores) -> None:
-    """A thread that waits for messages is let go."""
+    """Closing the consumer wakes a thread that waits for messages."""
     with memory.open_blocking() as client:
         client.create_topic("orders")
         consumer = client.consumer("orders", "billing")
@@ -88,7 +90,7 @@ def test_closing_ends_an_iteration_in_another_thread(memory: Stores) -> None:
 
 
 def test_the_loop_thread_is_made_anew_after_a_fork() -> None:
-    """One for each process, the same for all who ask; it refuses to wait for itself."""
+    """Each process has one loop thread for all clients; the thread refuses to wait for itself."""
     mine = LoopThread.shared()
     assert LoopThread.shared() is mine
 

@@ -98,7 +98,7 @@ def test_every_call_is_made_by_the_caller(client: txnframework.blocking.Client) 
 
 
 def test_an_exception_rolls_back_in_the_thread_of_the_caller(client: txnframework.blocking.Client) -> None:
-    """So does an abort."""
+    """An abort also runs in the thread of the caller."""
     connection = ThreadBound()
     with pytest.raises(LookupError), block(client, connection) as txn:
         raise LookupError

@@ -71,7 +71,7 @@ async def test_whichever_family_serves_it(stores: Stores, topic: str, domain: st
 
 
 async def test_a_family_of_one_namespace(stores: Stores) -> None:
-    """A family that no domain has but in one namespace is begun for that namespace; a namespace has two parts."""
+    """A family that is configured for one namespace only is started for that namespace; a namespace has two parts."""
     topic = "persistent://shop/logged/orders"
     config: dict[str, Any] = {
         "domains": {"segment": METADATA, "persistent": METADATA},
@@ -167,9 +167,9 @@ async def test_a_transaction_over_both_is_refused(stores: Stores, domain: str) -
 
 
 async def test_the_limit_of_the_log_family(stores: Stores) -> None:
-    """
-    A segment that was split under a transaction takes no marker: its end raises EndTransactionTimeout after the
-    configured time, and what it wrote there holds back what stands behind it. The metadata family has no such limit.
+    """If a segment is split during a transaction, ending the transaction raises EndTransactionTimeout after the
+    configured time. Its messages in the old segment hold back later ones. The metadata family has no such
+    limit.
     """
     async with stores.open(**MIXED, transactions={"end_timeout_ms": 50}) as client:
         for topic, domain in ((SCALABLE, "segment"), ("topic://shop/swapped/orders", "persistent")):

@@ -43,7 +43,7 @@ def numbers_of(messages: list[Message]) -> list[int]:
 
 
 async def come(stores: Stores, consumer: Consumer) -> list[int]:
-    """Return the numbers of the messages that come."""
+    """Return the numbers of the messages that are delivered."""
     numbers = []
     while True:
         try:
@@ -63,7 +63,7 @@ async def advanced(stores: Stores, receiving: Coroutine[Any, Any, tuple[Message,
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_read_ahead(memory: Stores, kind: str) -> None:
-    """No more is read than the bytes allow, whatever the count allows; in the end everything comes, in order."""
+    """Reading ahead stops at the byte limit, even below the count limit; in the end, all messages arrive in order."""
     memory.environment = VirtualEnvironment()
     bounds = {"read_bytes_max": 5 * SIZE}
     async with memory.open(subscriptions=bounds, client={"receive_messages_max": 1}) as client:
@@ -83,7 +83,7 @@ async def test_read_ahead(memory: Stores, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_not_acknowledged(memory: Stores, kind: str) -> None:
-    """A consumer gets no more than fits; as much more as it acknowledges, and it again when it asks for it."""
+    """A consumer gets only as many bytes as fit. It gets more as it acknowledges, and the same again on redelivery."""
     memory.environment = VirtualEnvironment()
     async with memory.open(subscriptions={"unacknowledged_bytes_max": 3 * SIZE + 500}) as client:
         await send(client, [SIZE] * 8)
@@ -102,7 +102,7 @@ async def test_not_acknowledged(memory: Stores, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_message_larger_than_every_bound(memory: Stores, kind: str) -> None:
-    """It comes alone: after what is before it was acknowledged, and before what is behind it."""
+    """A message above the limit is delivered alone: after earlier messages are acknowledged, and before later ones."""
     memory.environment = VirtualEnvironment()
     bounds = {"unacknowledged_bytes_max": 2 * SIZE + 500, "read_bytes_max": 2 * SIZE}
     async with memory.open(subscriptions=bounds) as client:
@@ -118,7 +118,7 @@ async def test_a_message_larger_than_every_bound(memory: Stores, kind: str) -> N
 
 @pytest.mark.parametrize("kind", ["failover", "shared", "key_shared"])
 async def test_permits_for_what_others_took(memory: Stores, kind: str) -> None:
-    """Permits that were granted for small messages, which others took, are not used for as many large ones."""
+    """Permits granted for small messages that others received are not used for as many large ones."""
     memory.environment = VirtualEnvironment()
     bounds: dict[str, Any] = {"unacknowledged_bytes_max": 3 * SIZE + 500}
     async with memory.open(subscriptions=bounds, client={"receive_messages_max": 300}) as client:
@@ -155,7 +155,7 @@ async def test_permits_for_what_others_took(memory: Stores, kind: str) -> None:
 
 
 async def drained(stores: Stores, consumer: Consumer) -> list[Message]:
-    """Return what a consumer has."""
+    """Return what a consumer has received."""
     try:
         return await advanced(stores, consumer.receive_many(messages_max=300, timeout_ms=1_000))
     except ReceiveTimeout:
@@ -163,7 +163,7 @@ async def drained(stores: Stores, consumer: Consumer) -> list[Message]:
 
 
 async def test_a_reader(stores: Stores) -> None:
-    """It holds as much as the bound allows, or one larger entry."""
+    """A reader holds as many bytes as the limit allows, or one larger entry."""
     async with stores.open(subscriptions={"read_bytes_max": 5 * SIZE}) as client:
         await send(client, [SIZE] * 12 + [20 * SIZE] + [SIZE] * 12)
         async with await client.reader("orders") as reader:

@@ -1,4 +1,4 @@
-"""What a large transaction leaves is removed from ZooKeeper in multis of a bounded size; a crash may come between."""
+"""Records of a large transaction are removed from ZooKeeper in multis of bounded size; a crash may come between."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SETTLED_WITHIN_S = 60
 
 
 class Dying:
-    """Notes how many operations each multi removes, and lets nothing go on that comes behind so many of them."""
+    """Records how many operations each multi removes, and blocks all requests after this number of multis."""
 
     def __init__(self, client: Client, multis_max: int) -> None:
         self.removed: list[int] = []
@@ -45,7 +45,7 @@ class Dying:
         self._session.submit = self
 
     def __call__(self, request: Any, reply: Any, session_id: int | None = None) -> None:
-        """Hand a request over, unless nothing goes on any more."""
+        """Forward a request, unless requests are blocked."""
         removed = sum(
             type(op).__name__ == "DeleteNode" and op.path.startswith(OPERATIONS) and "=" in op.path
             for op in getattr(request, "ops", ())
@@ -58,7 +58,7 @@ class Dying:
         self._submit(request, reply, session_id)
 
     def leave(self) -> None:
-        """Let everything go on again: the client has to be closed."""
+        """Unblock all requests, so that the client can be closed."""
         self._session.submit = self._submit
 
 

@@ -21,7 +21,7 @@ Block = Callable[[asyncio.Event, Transaction], Awaitable[None]]
 
 
 async def waits(sent: asyncio.Event) -> None:
-    """Tell that the block has sent its first message, and wait for the cancellation between two sends."""
+    """Report that the block has sent its first message, and wait for the cancellation between two sends."""
     sent.set()
     await asyncio.Event().wait()
 

@@ -18,7 +18,7 @@ def changed(cli: Any, *arguments: str) -> Any:
 
 
 def test_changes_of_topics(cli: Any) -> None:
-    """Names are whole, and segments are those that the topic then has."""
+    """JSON has full topic names, and the segments after the change."""
     assert changed(cli, "topic", "create", "orders") == {"topic": ORDERS, "segments": [0]}
     assert changed(cli, "topic", "split", "orders", "0") == {"topic": ORDERS, "parents": [0], "children": [1, 2]}
     assert changed(cli, "topic", "merge", "orders", "1", "2") == {"topic": ORDERS, "parents": [1, 2], "children": [3]}
@@ -40,7 +40,7 @@ def test_changes_of_subscriptions(cli: Any) -> None:
 
 
 def test_json_asks_nothing(cli: Any) -> None:
-    """A question in the middle of JSON would be read as a part of it, so nothing is changed without ``--yes``."""
+    """JSON output contains no question, so nothing is changed without ``--yes``."""
     cli("topic", "create", "orders")
     cli("subscription", "create", "orders", "billing")
     for command in (("topic", "delete", "orders"), ("subscription", "delete", "orders", "billing")):

@@ -1,4 +1,4 @@
-"""A topic that is configured for other plugins than it was used with shows what it showed before, or is refused."""
+"""A topic that is reconfigured for other plugins shows the same messages as before, or is refused."""
 
 from __future__ import annotations
 
@@ -83,18 +83,18 @@ async def read_or_refusal(client: Client) -> list[bytes] | str:
 
 
 async def nothing(_: Client) -> None:
-    """Only what is outside transactions."""
+    """Send only outside transactions."""
 
 
 async def send_open(client: Client) -> None:
-    """A transaction that stays open."""
+    """Send in a transaction that remains open."""
     txn = client.transaction(domain="persistent", outlives_client=True)
     await txn.begin()
     await (await client.producer(ORDERS)).send(b"open", txn=txn)
 
 
 async def send_aborted(client: Client) -> None:
-    """A transaction that was aborted."""
+    """Send in a transaction that is aborted."""
     txn = client.transaction(domain="persistent")
     await txn.begin()
     await (await client.producer(ORDERS)).send(b"aborted", txn=txn)
@@ -102,13 +102,13 @@ async def send_aborted(client: Client) -> None:
 
 
 async def send_committed(client: Client) -> None:
-    """One that was committed."""
+    """Send in a transaction that is committed."""
     async with client.transaction(domain="persistent") as txn:
         await (await client.producer(ORDERS)).send_many([b"committed 1", b"committed 2"], txn=txn)
 
 
 async def send_all(client: Client) -> None:
-    """Some of each."""
+    """Send in an open, an aborted and a committed transaction."""
     await send_committed(client)
     await send_aborted(client)
     await send_open(client)
@@ -119,7 +119,7 @@ USES: list[Use] = [send_open, send_aborted, send_committed, send_all]
 
 
 async def used(served: Served, name: str, use: Use) -> list[bytes]:
-    """Use the topic with one choice of plugins; return what it shows then."""
+    """Use the topic with one choice of plugins; return what the topic then contains."""
     async with served.open(name) as client:
         await client.create_topic(ORDERS)
         await (await client.producer(ORDERS)).send(b"before")
@@ -132,9 +132,10 @@ async def used(served: Served, name: str, use: Use) -> list[bytes]:
     ("own", "other"), [*permutations(TRANSACTIONAL, 2), *((one, "plain") for one in TRANSACTIONAL)]
 )
 async def test_what_was_sent_in_transactions(served: Served, own: str, other: str) -> None:
-    """
-    Whatever a transaction wrote through one buffer, another one shows exactly the same or refuses the topic, with one
-    sentence that names it, before anything is read or sent; and under the first one it is as it was.
+    """Messages written through one buffer are shown exactly by another buffer, or the topic is refused.
+
+    The refusal is one sentence that names the topic, before anything is read or sent. With the first buffer, the topic
+    is unchanged.
     """
     for use in USES:
         shown = await used(served, own, use)
@@ -157,7 +158,7 @@ async def test_what_was_sent_in_transactions(served: Served, own: str, other: st
 
 @pytest.mark.parametrize(("own", "other"), list(permutations(SERVED, 2)))
 async def test_what_was_sent_outside_transactions(served: Served, own: str, other: str) -> None:
-    """A topic that no transaction used is served by whichever plugins are configured, and goes on with them."""
+    """A topic that no transaction used is served by any configured plugins, and remains usable with them."""
     assert await used(served, own, nothing) == [b"before", b"behind"]
     async with served.open(other) as client:
         assert await read(client) == [b"before", b"behind"]
@@ -167,7 +168,10 @@ async def test_what_was_sent_outside_transactions(served: Served, own: str, othe
 
 
 async def hold(client: Client, commit: bool) -> TxnID:
-    """Acknowledge a message in a transaction; it stays open, or is committed and its process dies before telling."""
+    """Acknowledge a message in a transaction.
+
+    It stays open, or is committed and its process dies before it notifies others.
+    """
     await client.create_topic(ORDERS)
     await (await client.producer(ORDERS)).send(b"held")
     async with await client.consumer(ORDERS, "billing", start="earliest") as consumer:
@@ -192,9 +196,9 @@ async def _out_of_reach(*_: object) -> None:
     [("marker", "metadata"), ("marker", "plain"), ("marker", "sidecar"), ("metadata", "marker"), ("metadata", "plain")],
 )
 async def test_what_was_acknowledged_in_transactions(served: Served, own: str, other: str, commit: bool) -> None:
-    """
-    A message that a transaction holds is delivered by no plugins that cannot tell: they refuse the subscription, and
-    leave what waits there to those that can. The buffers of one family share its pending acknowledgments.
+    """Plugins that cannot read pending acknowledgments refuse the subscription instead of delivering held messages.
+
+    Other plugins deliver the messages later. The buffers of one family share its pending acknowledgments.
     """
     short: dict[str, Any] = {"transactions": {"end_timeout_ms": 1, "sweep": False}}
 
@@ -218,9 +222,9 @@ async def test_what_was_acknowledged_in_transactions(served: Served, own: str, o
 
 
 async def test_hosts_that_do_not_agree(served: Served) -> None:
-    """
-    A host that opened the topic with other plugins before the first transaction shows nothing of what those did, and
-    does not pass for having settled what it cannot.
+    """A host that opened the topic earlier with other plugins shows no messages of the later plugins.
+
+    The host does not report transactions as settled that it cannot settle.
     """
     async with served.open("metadata") as stale:
         await stale.create_topic(ORDERS)

@@ -25,7 +25,10 @@ def broken() -> SimpleNamespace:
 
 
 def test_check_prints_json_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The same facts as for people; with --connect also what each store answered, and the status tells success."""
+    """JSON has the same facts as the text; with --connect also the reply of each store.
+
+    The exit status reports success.
+    """
     path = tmp_path / "txn.toml"
     path.write_text(
         f'[metadata]\nurl = "memory://{tmp_path.name}"\n[ledger]\nurl = "memory://{tmp_path.name}"\n'
@@ -40,7 +43,7 @@ def test_check_prints_json_for_programs(tmp_path: Path, capsys: pytest.CaptureFi
 def test_check_refuses_only_what_a_broken_plugin_would_break(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A broken plugin is named; the check fails if the configuration needs what is missing, as a program would."""
+    """A broken plugin is named; the check fails only if the configuration needs that plugin."""
     path = tmp_path / "txn.toml"
     path.write_text(f'[metadata]\nurl = "memory://{tmp_path.name}"\n[ledger]\nurl = "memory://{tmp_path.name}"\n')
     assert run(["check", str(path)], (broken(),)) == 0

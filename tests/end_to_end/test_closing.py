@@ -72,7 +72,7 @@ def test_an_error_is_not_hidden_by_what_closing_could_not_do(memory: Stores, mon
 
 
 async def test_what_is_settled_while_closing_begins_nothing_anew(memory: Stores) -> None:
-    """A segment that is opened by settling, when the sweeps were stopped already, does not start them again."""
+    """Settlement that opens a segment during the close does not restart the sweeps."""
     async with memory.open() as one:
         await one.create_topic("orders")
         async with memory.open() as two:
@@ -84,7 +84,7 @@ async def test_what_is_settled_while_closing_begins_nothing_anew(memory: Stores)
 
 
 async def test_closing_goes_on_when_whoever_waits_for_it_is_cancelled(memory: Stores) -> None:
-    """The caller is free at once, everything is let go of in the end, and closing again waits for that."""
+    """A cancelled caller returns at once, the close continues, and a second close waits for it."""
     gate = asyncio.Event()
     async with memory.open() as watching:
         async with memory.open() as client:
@@ -148,7 +148,7 @@ async def test_a_begin_that_waits_for_its_share_is_told_of_the_close(memory: Sto
 
 
 def test_who_comes_after_the_client_was_closed_is_told_so(memory: Stores) -> None:
-    """Whatever is asked first, of the client or of what it made: what was closed, and by what."""
+    """The first call after the close, of the client or of its objects, raises an error that names what was closed."""
 
     async def work() -> tuple[str, list[str]]:
         async with memory.open() as client:
@@ -198,7 +198,7 @@ def test_who_comes_after_the_client_was_closed_is_told_so(memory: Stores) -> Non
 
 
 def test_what_a_client_made_is_known_by_sight(memory: Stores) -> None:
-    """In a debugger, a log or a notebook: what it is, and of what; never a password."""
+    """The repr of a client's objects names what they are and belong to, and never a password."""
     with memory.open_blocking() as client:
         client.create_topic("orders")
         topic = "topic://public/default/orders"
@@ -227,7 +227,7 @@ def test_what_a_client_made_is_known_by_sight(memory: Stores) -> None:
 
 
 def test_errors_come_out_of_the_block(memory: Stores) -> None:
-    """As they were raised in it."""
+    """Errors leave the block as they were raised in it."""
 
     async def fail() -> None:
         async with memory.open():
@@ -240,7 +240,7 @@ def test_errors_come_out_of_the_block(memory: Stores) -> None:
 
 
 async def test_a_dispatch_that_opens_while_the_host_closes(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closing does not find it yet, so it ends by itself: no lease is held for it, and none of its tasks runs on."""
+    """A dispatch that opens while the host closes ends by itself: no lease and no task remains."""
     async with memory.open() as client:
         await client.create_topic("orders")
         await client.subscribe("orders", "billing")
@@ -264,7 +264,7 @@ async def test_a_dispatch_that_opens_while_the_host_closes(memory: Stores, monke
 
 
 async def test_open_consumers_leave_no_tasks(memory: Stores) -> None:
-    """A program need not close its consumers before the client; also not if two clients share a subscription."""
+    """Consumers need not be closed before the client, even if two clients share a subscription."""
     async with memory.open() as client, memory.open() as other:
         await client.create_topic("orders", segments=4)
         await client.consumer("orders", "billing", type="shared")

@@ -1,4 +1,4 @@
-"""The command line over a real store: what a person types, what is printed, and what the exit status says."""
+"""The command line over a real store: input, output and exit status."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def test_messages_go_in_and_come_out(cli: Any) -> None:
 
 
 def test_a_null_is_told_from_an_empty_value(cli: Any) -> None:
-    """In text, in JSON, before it is delivered, and by compaction, which drops it with its key."""
+    """Null and empty values are distinct in text, in JSON, in peek, and in compaction, which drops a null with
+    its key.
+    """
     cli("topic", "create", "orders")
     cli("topic", "produce", "orders", "one", "", "--key", "k")
     assert cli("topic", "produce", "orders", "--key", "k", "--null").out.startswith("Sent 1 message ")
@@ -56,7 +58,7 @@ def test_a_null_is_told_from_an_empty_value(cli: Any) -> None:
 
 
 def test_a_subscription_goes_on_where_it_stopped(cli: Any) -> None:
-    """What was printed is acknowledged; the next call begins after it."""
+    """Printed messages are acknowledged; the next call starts after them."""
     cli("topic", "create", "orders")
     cli("topic", "produce", "orders", "one", "two", "three")
     consumed = [
@@ -95,7 +97,7 @@ def test_the_process_that_dispatches_a_segment_is_shown(cli: Any, shared: Stores
 
 
 def test_a_transaction_is_sent_whole_or_not_at_all(cli: Any) -> None:
-    """With --transaction a message that is refused takes the others with it."""
+    """With --transaction, one refused message makes the command send none."""
     cli("topic", "create", "orders")
     with Path("txnframework.toml").open("a") as config:
         config.write("[client]\nmessage_bytes_max = 60\n")
@@ -169,7 +171,7 @@ def test_a_configuration_that_is_wrong(cli: Any, tmp_path: Path, written: str, s
 
 
 def test_what_init_writes_is_right(cli: Any) -> None:
-    """It names the options of the installed plugins, and changes nothing."""
+    """The file that ``init`` writes names the options of the installed plugins, and changes nothing."""
     assert cli("init", "mine.toml").status == 0
     text = Path("mine.toml").read_text(encoding="utf-8")
     for told in (
@@ -184,14 +186,14 @@ def test_what_init_writes_is_right(cli: Any) -> None:
 
 
 def test_check_says_what_is_thrown_away(cli: Any, tmp_path: Path) -> None:
-    """In a line of its own, where anything is."""
+    """A retention rule that deletes messages is printed in a line of its own."""
     (tmp_path / "mine.toml").write_text("[retention]\ntime_ms = 86_400_000")
     assert "\n  retention   acknowledged messages are deleted after 24 h\n" in cli("check", "mine.toml").out
     assert "retention" not in cli("check").out
 
 
 def test_check_shows_what_a_namespace_chooses(cli: Any, tmp_path: Path) -> None:
-    """Below what holds for all others, and only where it is something else."""
+    """The settings of a namespace are printed below the defaults, and only where they differ."""
     (tmp_path / "mine.toml").write_text(
         '[namespaces."mine/all".persistent]\ncoordinator = "metadata"\nbuffer = "metadata"\npending_ack = "metadata"'
     )
@@ -201,7 +203,7 @@ def test_check_shows_what_a_namespace_chooses(cli: Any, tmp_path: Path) -> None:
 
 
 def test_a_subscription_is_moved_by_hand(cli: Any) -> None:
-    """To either end, to a message, to a time: what comes next is peeked at, counted and then received."""
+    """A subscription can be moved to either end, a message or a time: peek, lag and receive agree afterwards."""
     cli("topic", "create", "orders")
     cli("topic", "produce", "orders", "one", "two", "three")
     cli("subscription", "create", "orders", "billing", "--start", "earliest")
@@ -260,7 +262,7 @@ def test_a_topic_is_compacted_and_deleted(cli: Any) -> None:
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(cli: Any, arguments: tuple[str, ...], status: int, said: str) -> None:
-    """Bad input ends with status 2, a state that forbids it with 1; both name the thing, and no traceback is shown."""
+    """Invalid input ends with status 2, an invalid state with 1; both errors name the object without a traceback."""
     cli("topic", "create", "orders")
     refused = cli(*arguments)
     assert refused.status == status
@@ -271,7 +273,7 @@ def test_what_cannot_be_done_is_one_sentence(cli: Any, arguments: tuple[str, ...
 
 @pytest.mark.usefixtures("sqlite")
 def test_a_file_that_is_no_database_is_refused(cli: Any, tmp_path: Path) -> None:
-    """It is named, and left as it is."""
+    """The error names the file, which is unchanged."""
     content = b"not a database at all" * 100
     (tmp_path / "txn.db").write_bytes(content)
     refused = cli("topic", "list")
@@ -289,7 +291,7 @@ def change(path: Path, *statements: str) -> None:
 
 
 def one_sentence(refused: SimpleNamespace, *said: str) -> None:
-    """The command ended with status 1 and one sentence that says all of this."""
+    """Assert that the command ended with status 1 and one sentence that contains all of these texts."""
     assert refused.status == 1
     assert refused.err.startswith("Error: ")
     assert refused.err.count("\n") == 1
@@ -299,7 +301,7 @@ def one_sentence(refused: SimpleNamespace, *said: str) -> None:
 
 @pytest.mark.usefixtures("sqlite")
 def test_a_database_that_another_version_wrote_is_refused(cli: Any, tmp_path: Path) -> None:
-    """It is named, with what wrote it and what to do."""
+    """The error names the database, the version that wrote it, and the remedy."""
     cli("topic", "create", "orders")
     change(tmp_path / "txn.db", "UPDATE txnframework_schema SET version_num = '9999'")
     one_sentence(cli("topic", "list"), "txn.db", "9999", "release")
@@ -308,7 +310,7 @@ def test_a_database_that_another_version_wrote_is_refused(cli: Any, tmp_path: Pa
 @pytest.mark.usefixtures("sqlite")
 @pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1])
 def test_a_record_that_another_version_wrote_is_refused(cli: Any, tmp_path: Path, other: int) -> None:
-    """It is named, with its format and what to do."""
+    """The error names the record, its format, and the remedy."""
     cli("topic", "create", "orders")
     change(
         tmp_path / "txn.db", f"UPDATE records SET value = replace(value, '\"format\":{FORMAT}', '\"format\":{other}')"
@@ -319,7 +321,7 @@ def test_a_record_that_another_version_wrote_is_refused(cli: Any, tmp_path: Path
 @pytest.mark.usefixtures("sqlite")
 @pytest.mark.parametrize("reading", [(), ("--subscription", "billing")])
 def test_a_damaged_entry_is_named_and_not_passed_over(cli: Any, tmp_path: Path, reading: tuple[str, ...]) -> None:
-    """What stands before it is printed; what stands behind it is not, as if it were the next."""
+    """Messages before the damaged entry are printed; later ones are not."""
     cli("topic", "create", "orders")
     for message in ("one", "two", "three"):
         cli("topic", "produce", "orders", message)
@@ -332,7 +334,10 @@ def test_a_damaged_entry_is_named_and_not_passed_over(cli: Any, tmp_path: Path, 
 @pytest.mark.usefixtures("sqlite")
 @pytest.mark.parametrize("reading", [(), ("--subscription", "billing")])
 def test_an_entry_that_another_version_wrote_is_refused(cli: Any, tmp_path: Path, reading: tuple[str, ...]) -> None:
-    """It is named, with its format and what to do; nothing behind it is taken for the next, and nothing is lost."""
+    """The error names the entry, its format and the remedy.
+
+    No later entry is delivered in its place, and nothing is lost.
+    """
     cli("topic", "create", "orders")
     for message in ("one", "two"):
         cli("topic", "produce", "orders", message)
@@ -352,7 +357,7 @@ def test_an_entry_that_another_version_wrote_is_refused(cli: Any, tmp_path: Path
 
 @pytest.mark.usefixtures("sqlite")
 def test_a_ledger_of_another_store_is_refused(cli: Any, tmp_path: Path) -> None:
-    """Both are named, and neither is changed."""
+    """The error names both stores, and neither is changed."""
     cli("topic", "create", "orders")
     cli("topic", "produce", "orders", "one")
     (tmp_path / "other.toml").write_text(
@@ -363,7 +368,7 @@ def test_a_ledger_of_another_store_is_refused(cli: Any, tmp_path: Path) -> None:
 
 
 def test_a_sealed_segment_takes_no_message(cli: Any) -> None:
-    """The sentence says where messages go now."""
+    """The error names the segments that accept messages now."""
     cli("topic", "create", "orders")
     cli("topic", "split", "orders", "0")
     segment = "segment://public/default/orders/0000-ffff-0"
@@ -372,7 +377,7 @@ def test_a_sealed_segment_takes_no_message(cli: Any) -> None:
 
 
 def test_a_subscription_that_another_process_has_is_refused(cli: Any, shared: Stores) -> None:
-    """The holder is named, and keeps it."""
+    """The error names the holder, which keeps the subscription."""
     cli("topic", "create", "orders")
 
     async def hold() -> SimpleNamespace:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Everything(Compactor):
-    """Keeps all that it is shown."""
+    """A compaction that keeps every message."""
 
     name = "everything"
 
@@ -51,7 +51,7 @@ async def ledgers(client: Client) -> int:
 
 
 async def test_the_latest_of_each_key_that_counts(stores: Stores) -> None:
-    """Aborted and open messages are never looked at; what came after the compaction is read from the topic."""
+    """Aborted and open messages are ignored; messages after the compaction are read from the topic."""
     async with stores.open() as client, stores.open() as elsewhere:
         await client.create_topic("prices")
         producer = await client.producer("prices")
@@ -90,7 +90,7 @@ async def test_the_latest_of_each_key_that_counts(stores: Stores) -> None:
 
 
 async def test_one_message_of_a_batch(stores: Stores) -> None:
-    """It keeps its place in the batch, and so its id; producers, headers and times are as they were."""
+    """A kept message retains its index in the batch, its id, producer, headers and times."""
     async with stores.open(client={"linger_ms": 20}) as client:
         await client.create_topic("prices")
 
@@ -111,7 +111,10 @@ async def test_one_message_of_a_batch(stores: Stores) -> None:
 
 
 async def test_in_the_order_of_commits(memory: Stores) -> None:
-    """By the time of the commit, as long as the outcomes are kept; later a clear refusal instead of another order."""
+    """Messages are ordered by commit time while outcomes are retained.
+
+    Later, the order is refused with a clear error.
+    """
     clock = memory.environment = VirtualEnvironment()
     async with memory.open(transactions={"retention_ms": 1_000, "max_clock_skew_ms": 0}) as client:
         await client.create_topic("prices")
@@ -147,7 +150,7 @@ async def test_in_the_order_of_commits(memory: Stores) -> None:
 
 @pytest.mark.families
 async def test_each_order_keeps_its_own_message(stores: Stores) -> None:
-    """Whatever was compacted before: what one order left out may be what the other one keeps."""
+    """A message that one order of compaction drops may be kept by the other, whatever was compacted before."""
     clock = stores.environment = VirtualEnvironment() if stores.url.startswith("memory:") else None
     async with stores.open() as client:
         await client.create_topic("prices")
@@ -168,7 +171,7 @@ async def test_each_order_keeps_its_own_message(stores: Stores) -> None:
 
 
 async def test_an_order_that_was_trimmed_is_refused(stores: Stores) -> None:
-    """What the order of commits left out is not there any more: nothing is changed, and one sentence says why."""
+    """If messages for the order of commits are trimmed, compaction is refused with one sentence and changes nothing."""
     async with stores.open(retention={"time_ms": 0}) as client:
         await client.create_topic("prices")
         opened = await client.host.segment(str((await client.layout("prices")).name_of(0)))
@@ -183,7 +186,7 @@ async def test_an_order_that_was_trimmed_is_refused(stores: Stores) -> None:
 
 
 async def test_trimming_waits_for_compaction(stores: Stores) -> None:
-    """What was compacted once is trimmed as far as it was compacted, so that its readers find no gap."""
+    """A compacted topic is trimmed only up to its compaction, so that its readers find no gap."""
     async with stores.open(retention={"time_ms": 0}) as client:
         await client.create_topic("prices")
         opened = await client.host.segment(str((await client.layout("prices")).name_of(0)))
@@ -205,7 +208,7 @@ async def test_trimming_waits_for_compaction(stores: Stores) -> None:
 
 
 async def test_over_splits_and_a_reader_that_follows(stores: Stores) -> None:
-    """Each segment on its own, parents first; then everything that comes."""
+    """Each segment is compacted separately, parents first; then newer messages follow."""
     async with stores.open() as client:
         await client.create_topic("prices")
         await send(client, (b"a", b"1"), (b"a", b"2"))
@@ -222,7 +225,7 @@ async def test_over_splits_and_a_reader_that_follows(stores: Stores) -> None:
 
 
 async def test_a_reader_of_what_was_compacted_anew_is_told(stores: Stores) -> None:
-    """What it was reading is gone; it says so instead of going on elsewhere."""
+    """A reader whose snapshot was replaced gets an error instead of continuing in the new one."""
     async with stores.open() as client:
         await client.create_topic("prices")
         await send(client, *((b"%d" % number, b"1") for number in range(150)))
@@ -277,7 +280,7 @@ async def test_what_was_compacted_once_never_becomes_less(memory: Stores, monkey
 
 
 async def test_deleting_takes_it_along(stores: Stores) -> None:
-    """Ledger and record go with the topic; of a name that returns, the number of the attempt stays."""
+    """Deleting a topic removes its snapshot and record; a topic of the same name continues the attempt number."""
     async with stores.open() as client:
         for _ in range(2):
             await client.create_topic("persistent://public/default/prices")
@@ -301,7 +304,7 @@ async def test_deleting_takes_it_along(stores: Stores) -> None:
 
 @pytest.mark.parametrize("applied", [True, False])
 async def test_a_crash_at_any_step(memory: Stores, applied: bool) -> None:
-    """Readers find what was there before or what came of it, never a gap; the next attempt leaves one ledger."""
+    """Readers find the snapshot from before or after, never a gap; the next attempt leaves one ledger."""
     async with memory.open() as client, memory.open() as other:
         await client.create_topic("prices")
         await send(client, (b"a", b"0"))
@@ -328,7 +331,7 @@ async def test_a_crash_at_any_step(memory: Stores, applied: bool) -> None:
 
 
 async def test_the_later_of_two_compactions_counts(memory: Stores) -> None:
-    """The earlier one is fenced, whenever it goes on, and takes nothing away from the later one."""
+    """The earlier compaction is fenced, and removes nothing of the later one."""
     async with memory.open() as client, memory.open() as other:
         await client.create_topic("prices")
         await send(client, (b"a", b"1"), (b"a", b"2"))

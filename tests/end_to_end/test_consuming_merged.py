@@ -1,4 +1,4 @@
-"""Segments that were merged: what subscriptions, transactions and repeated sends see of parents and child."""
+"""Merged segments: how subscriptions, transactions and repeated sends use parents and child."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def of_the_child(messages: list[Message]) -> list[bool]:
 
 
 async def half_done(consumer: Consumer) -> None:
-    """Acknowledge the first one of the lower parent and the last one of the other."""
+    """Acknowledge the first message of the lower parent and the last message of the other."""
     received = await take(consumer, 8)
     await consumer.ack(next(one for one in received if one.key == LOW[0] and one.value == b"1"))
     await consumer.ack(next(one for one in received if one.key == HIGH[1] and one.value == b"2"))
 
 
 async def one_parent_done(consumer: Consumer) -> None:
-    """Acknowledge everything of the lower parent and nothing of the other one."""
+    """Acknowledge all messages of the lower parent and none of the other."""
     await consumer.ack(*(one for one in await take(consumer, 8) if one.key in LOW))
 
 
@@ -86,7 +86,7 @@ PROGRESS: dict[str, Callable[[Consumer], Awaitable[None]]] = {
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_subscriptions_at_different_places(stores: Stores, restart: bool) -> None:
-    """Each goes on at each parent from where it was, and begins the child at its first message."""
+    """Each subscription continues in each parent at its position, and starts the child at its first message."""
 
     async def work() -> None:
         left = dict.fromkeys(PROGRESS, 8) | {"half": 6, "one-parent": 4, "all": 0, "late": 0}
@@ -126,7 +126,7 @@ def test_subscriptions_at_different_places(stores: Stores, restart: bool) -> Non
 
 @pytest.mark.parametrize("commits", [True, False])
 async def test_a_transaction_over_a_merge(stores: Stores, commits: bool) -> None:
-    """What it sent to parents and child and acknowledged on each of them follows its one end, after a restart too."""
+    """Messages and acks of one transaction in parents and child share one outcome, also after a restart."""
     async with stores.open() as client:
         producer = await prepared(client)
         consumer = await client.consumer("orders", "billing", start="earliest")
@@ -201,7 +201,10 @@ async def test_a_shared_subscription_need_not_wait_for_a_parent(memory: Stores) 
 
 
 async def test_sends_that_are_repeated_after_a_merge(stores: Stores) -> None:
-    """Each is confirmed where its first copy stands, in whichever parent; after a restart and in a transaction too."""
+    """A repeated send is confirmed with the id of its first copy in either parent.
+
+    Also after a restart and in a transaction.
+    """
     async with stores.open() as client:
         producer = await prepared(client)
         first = [await producer.send(b"%d" % n, key=key, sequence_id=n) for n, key in enumerate(KEYS)]
@@ -224,7 +227,10 @@ async def test_sends_that_are_repeated_after_a_merge(stores: Stores) -> None:
 
 
 async def test_copies_of_other_transactions_in_a_parent(stores: Stores) -> None:
-    """Open in a parent of the merge: a conflict, which names it; aborted: sent anew, to the child."""
+    """A copy in an open transaction of a parent is a conflict, which names it.
+
+    An aborted copy is sent again, to the child.
+    """
     async with stores.open() as client:
         producer = await prepared(client)
         other = client.transaction()
@@ -245,7 +251,9 @@ async def test_copies_of_other_transactions_in_a_parent(stores: Stores) -> None:
 
 @pytest.mark.parametrize("way", ["plain", "commit", "abort"])
 async def test_a_cumulative_ack_over_merged_parents(stores: Stores, way: str) -> None:
-    """One on the child finishes what was received of both parents, in one decision where it is in a transaction."""
+    """A cumulative ack in the child covers all received messages of both parents, in one decision if in a
+    transaction.
+    """
     async with stores.open() as client:
         producer = await prepared(client)
         consumer = await client.consumer("orders", "billing", start="earliest")
@@ -276,7 +284,7 @@ async def test_a_cumulative_ack_over_merged_parents(stores: Stores, way: str) ->
 
 
 async def test_merged_split_and_merged_again(stores: Stores) -> None:
-    """Over generations, with restarts between them: each key's messages once and in order, on every kind of path."""
+    """After several generations and restarts, each key's messages arrive once and in order, by every API."""
     rounds = 6
     for round_ in range(rounds):
         async with stores.open() as client:

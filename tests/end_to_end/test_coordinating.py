@@ -28,7 +28,10 @@ SOON_MS = 60_000
 
 @pytest.mark.metadata_family("it looks at what the family keeps")
 async def test_ending_twice(stores: Stores) -> None:
-    """With the same action it succeeds, with the other one the actual outcome is named; unknown ids are not found."""
+    """The same action succeeds again, the opposite one raises an error with the actual outcome.
+
+    Unknown ids are not found.
+    """
     async with stores.open() as client:
         with pytest.raises(TransactionNotFound):
             await client.outcome(TxnID(0, 2**60))
@@ -47,7 +50,7 @@ async def test_ending_twice(stores: Stores) -> None:
 async def test_which_coordinator_serves_a_family_is_found_out_once(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Looking through what is installed costs as much as ending a transaction by its id; it does not change."""
+    """The coordinator of a family is looked up once, because searching the installed plugins is slow."""
 
     def ask_again(name: str) -> object:
         raise AssertionError(f"the installed plugins were looked through for coordinator {name} again")
@@ -65,7 +68,7 @@ async def test_which_coordinator_serves_a_family_is_found_out_once(
 
 @pytest.mark.parametrize("outlives_client", [False, True])
 async def test_a_client_that_did_nothing_sweeps(stores: Stores, outlives_client: bool) -> None:
-    """A dead process's transaction is ended by a process that was only opened, for a third one that only receives."""
+    """A process that only opened a client aborts the transaction of a dead process, so that a third one receives."""
     clock = stores.environment = VirtualEnvironment() if stores.url.startswith("memory:") else None
     limits = {"timeout_ms": 2_000, "max_clock_skew_ms": 0}
     if clock is None and not stores.url.startswith("notebook:"):  # which takes no options
@@ -91,7 +94,7 @@ async def test_a_client_that_did_nothing_sweeps(stores: Stores, outlives_client:
 
 
 async def test_two_ends_racing_see_one_outcome(stores: Stores) -> None:
-    """Behaviour 35: a commit here and an abort elsewhere; everyone sees the same."""
+    """Behaviour 35: a commit in one process and an abort in another; every process sees the same outcome."""
     async with stores.open() as client, stores.open() as elsewhere:
         await client.create_topic("orders")
         producer = await client.producer("orders")
@@ -149,7 +152,7 @@ async def test_only_its_principal_adds_to_a_transaction(stores: Stores) -> None:
 
 
 async def test_an_operator_ends_whosever_transaction_it_is(stores: Stores) -> None:
-    """Behaviour 40: by its id, naming no principal."""
+    """Behaviour 40: an operator ends any transaction by its id, without naming a principal."""
     async with stores.open() as client:
         txn = client.transaction(principal="alice")
         await txn.begin()
@@ -192,7 +195,10 @@ async def test_a_timeout_gives_acked_messages_back(memory: Stores) -> None:
 
 @pytest.mark.metadata_family("its topics have several segments")
 async def test_what_is_readable_survives_restarts(stores: Stores) -> None:
-    """Behaviour 43: plain, committed and aborted messages, some rounds; the same before and after each restart."""
+    """Behaviour 43: plain, committed and aborted messages over several restarts.
+
+    Reads are the same before and after each.
+    """
     expected: list[bytes] = []
     async with stores.open() as client:
         await client.create_topic("orders", segments=2)
@@ -213,7 +219,7 @@ async def test_what_is_readable_survives_restarts(stores: Stores) -> None:
 
 
 async def test_open_transactions_survive_a_restart(stores: Stores) -> None:
-    """Behaviour 44: sends and acks of before the restart follow what is decided after it."""
+    """Behaviour 44: sends and acks from before the restart follow the decision after it."""
     async with stores.open() as client:
         await client.create_topic("orders")
         await client.create_topic("invoices")
@@ -242,7 +248,10 @@ async def test_open_transactions_survive_a_restart(stores: Stores) -> None:
 
 
 async def test_what_a_lost_client_left_open_is_aborted(stores: Stores) -> None:
-    """As soon as its session is known to be gone, long before the timeout; closing is one way of going."""
+    """A transaction is aborted as soon as its client's session has ended, long before the timeout.
+
+    Closing also ends it.
+    """
     async with stores.open() as client:
         await client.create_topic("orders")
         async with stores.open() as lost:
@@ -265,7 +274,7 @@ async def test_what_a_lost_client_left_open_is_aborted(stores: Stores) -> None:
 
 
 async def test_another_process_takes_part_under_a_branch(stores: Stores) -> None:
-    """Branches that the commit lists count, the others are aborted; a poisoned branch is not to be reported."""
+    """Branches that the commit lists take effect, others are aborted; a poisoned branch must not be listed."""
     async with stores.open() as client, stores.open(client={"message_bytes_max": 1_000}) as elsewhere:
         await client.create_topic("orders")
         await client.create_topic("invoices")
@@ -322,7 +331,7 @@ async def test_a_commit_that_is_cancelled_is_decided_all_the_same(memory: Stores
 
 
 async def test_two_clients_see_each_other(stores: Stores) -> None:
-    """What one commits, the other is woken for."""
+    """A commit in one client wakes the other client."""
     async with stores.open() as client, stores.open() as elsewhere:
         await client.create_topic("orders")
         consumer = await elsewhere.consumer("orders", "billing")

@@ -1,4 +1,4 @@
-"""No message counts in two committed transactions, however single and cumulative acknowledgments meet."""
+"""No message takes effect in two committed transactions, for any mix of single and cumulative acknowledgments."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def committed(client: Client, consumer: Consumer, *messages: Message) -> N
 
 
 async def is_refused(client: Client, consumer: Consumer, message: Any) -> bool:
-    """Return whether a transaction cannot acknowledge up to here; it is aborted."""
+    """Return whether a cumulative ack up to this message is refused in a transaction, which is then aborted."""
     txn = client.transaction()
     await txn.begin()
     try:
@@ -60,13 +60,13 @@ async def is_refused(client: Client, consumer: Consumer, message: Any) -> bool:
 
 
 async def covered(client: Client, consumer: Consumer, message: Any) -> None:
-    """Acknowledge up to here in a transaction of its own."""
+    """Acknowledge cumulatively up to this message in a transaction of its own."""
     async with client.transaction() as txn:
         await consumer.ack_cumulative(message, txn=txn)
 
 
 async def finish_elsewhere(client: Client, *messages: Message) -> None:
-    """Acknowledge messages in a transaction of another process, that had them before or has them now."""
+    """Acknowledge messages in a transaction of another process that received them before or receives them now."""
     async with client.transaction() as txn:
         for message in messages:
             place = await client.host.subscription(message.topic, "billing", message.id.segment)
@@ -75,7 +75,7 @@ async def finish_elsewhere(client: Client, *messages: Message) -> None:
 
 
 def dispatch_of(consumer: Consumer, message: Message) -> Any:
-    """Return what hands a message to a consumer."""
+    """Return the dispatch that delivers messages to a consumer."""
     attached = consumer._segments.feeds[message.id.segment].attached
     assert attached is not None
     return attached.dispatch
@@ -83,7 +83,10 @@ def dispatch_of(consumer: Consumer, message: Message) -> Any:
 
 @pytest.mark.parametrize("kind", ORDERED)
 async def test_the_last_message_of_a_batch(stores: Stores, kind: str) -> None:
-    """Acknowledged by itself in one transaction, no other one acknowledges up to it; so with any message of a batch."""
+    """If one transaction acks the last message of a batch, no other transaction acks up to it.
+
+    Likewise any message of a batch.
+    """
     async with stores.open() as client:
         await batches(client, 4, 1, 2)
         consumer, received = await joined(client, 7, type=kind)
@@ -97,7 +100,7 @@ async def test_the_last_message_of_a_batch(stores: Stores, kind: str) -> None:
 
 
 async def test_named_after_an_own_cumulative_one(stores: Stores) -> None:
-    """A cumulative acknowledgment passes over what is done; that does not let its transaction name such a message."""
+    """A cumulative ack skips finished messages; its transaction still cannot ack such a message by name."""
     async with stores.open() as client:
         await batches(client, 1, 1, 1)
         consumer, received = await joined(client, 3)
@@ -113,7 +116,7 @@ async def test_named_after_an_own_cumulative_one(stores: Stores) -> None:
 
 
 async def test_what_the_consumer_acknowledged_itself_is_passed_over(stores: Stores) -> None:
-    """One by one, cumulatively, outside transactions, in the same one, or in one that another process committed."""
+    """A cumulative ack skips the consumer's own acks: single, cumulative, plain, or in any committed transaction."""
     async with stores.open() as client, stores.open() as elsewhere:
         await batches(client, 3, 1, 1, 3, 2)
         consumer, received = await joined(client, 10)
@@ -136,10 +139,9 @@ async def test_what_the_consumer_acknowledged_itself_is_passed_over(stores: Stor
 
 @pytest.mark.parametrize("aware", [False, True])
 async def test_what_somebody_else_finished_is_not_passed_over(stores: Stores, aware: bool) -> None:
-    """
-    Whether or not this process has heard of it: of what it received, nothing counts once more.
+    """A cumulative ack conflicts if another process finished a received message, whether or not this process knows.
 
-    What is received again, after ``redeliver_unacknowledged``, counts as received; so do messages one by one.
+    Messages that are received again after ``redeliver_unacknowledged`` count as received; so do single acks.
     """
     async with stores.open() as client, stores.open() as elsewhere:
         await batches(client, 3, 1, 1, 1)
@@ -189,7 +191,9 @@ async def test_its_own_that_came_to_nothing(stores: Stores, aware: bool, counts:
 
 @pytest.mark.parametrize("aware", [False, True])
 async def test_what_somebody_else_acknowledged_outside_transactions(stores: Stores, aware: bool) -> None:
-    """It is no part of a transaction either, until this consumer says outside of any that it is done with it."""
+    """A message that another process acked outside transactions blocks the ack until this consumer acks it
+    outside, too.
+    """
     async with stores.open() as client, stores.open() as elsewhere:
         await batches(client, 1, 3, 1)
         consumer, received = await joined(client, 5)
@@ -207,7 +211,7 @@ async def test_what_somebody_else_acknowledged_outside_transactions(stores: Stor
 
 
 async def test_what_was_done_before_anybody_saw_it_is_passed_over(stores: Stores) -> None:
-    """It was on its way to the consumer, and was taken from it before it was received."""
+    """A message that was finished by others before the consumer received it is skipped."""
     async with stores.open() as client, stores.open() as elsewhere:
         await batches(client, 1, 1, 1)
         consumer, _ = await joined(client, 1)
@@ -237,10 +241,10 @@ async def test_what_was_done_before_it_came_is_passed_over(stores: Stores) -> No
 
 @pytest.mark.parametrize("stand_by", [False, True])
 async def test_a_lease_that_was_lost(stores: Stores, stand_by: bool) -> None:
-    """
-    What was received before is not acknowledged cumulatively in a transaction, by message or by id.
+    """Messages received before are not acknowledged cumulatively in a transaction, by message or by id.
 
-    One by one it is, as by any process, and outside transactions too. What is received again is acknowledged.
+    Single acks and acks outside transactions succeed, as from any process. Messages that are received again can be
+    acknowledged.
     """
     async with stores.open() as client:
         await batches(client, 3, 1, 1)
@@ -295,7 +299,7 @@ async def test_a_lease_that_was_lost_and_won_again(stores: Stores, own: bool) ->
 
 
 def held_up(dispatch: Any) -> asyncio.Event:
-    """Let giving back a lease take until an event is set, and return it."""
+    """Block giving back a lease until an event is set, and return the lease."""
     release, going_on = dispatch._lease.release, asyncio.Event()
 
     async def released() -> None:
@@ -307,7 +311,7 @@ def held_up(dispatch: Any) -> asyncio.Event:
 
 
 async def test_acknowledged_after_the_lease_and_before_it_is_given_back(memory: Stores) -> None:
-    """Two leases are lost, and one takes long to give back: what is acknowledged on the other one is not missed."""
+    """While one of two lost leases is given back slowly, acks of the other segment are still recognised."""
     async with memory.open() as client:
         await client.create_topic("orders", segments=2)
         producer = await client.producer("orders")
@@ -364,7 +368,7 @@ async def test_sought_while_the_lease_was_lost(stores: Stores, sought: bool) -> 
 @pytest.mark.parametrize("finished", [False, True])
 @pytest.mark.parametrize("aware", [False, True])
 async def test_segments_that_came_before(stores: Stores, finished: bool, aware: bool) -> None:
-    """An acknowledgment on a child stands for what was received of its parents, also when they are done and left."""
+    """A cumulative ack in a child covers the received messages of its parents, also when the parents are finished."""
     async with stores.open() as client, stores.open() as elsewhere:
         await batches(client, 1, 1, 1)
         consumer, received = await joined(client, 3)
@@ -388,7 +392,7 @@ async def test_segments_that_came_before(stores: Stores, finished: bool, aware: 
 
 
 async def test_dead_letters_are_its_own(stores: Stores) -> None:
-    """What was moved to a dead-letter topic is passed over."""
+    """A cumulative ack skips messages that were moved to a dead-letter topic."""
     async with stores.open() as client:
         await batches(client, 1, 1, 1)
         consumer, received = await joined(client, 3, dead_letter=DeadLetter(redeliveries_max=0))
@@ -402,7 +406,10 @@ async def test_dead_letters_are_its_own(stores: Stores) -> None:
 
 @pytest.mark.parametrize("in_transaction", [False, True])
 async def test_what_another_consumer_of_this_process_acknowledged(stores: Stores, in_transaction: bool) -> None:
-    """Who lost a lease may acknowledge one by one what the next consumer was given: that one is refused, then."""
+    """A consumer without the lease may ack single messages that the next consumer received.
+
+    The next consumer's ack is refused.
+    """
     async with stores.open() as client:
         await batches(client, 1, 1, 1)
         late, received = await joined(client, 3, type="failover", name="late")
@@ -426,7 +433,7 @@ async def test_what_another_consumer_of_this_process_acknowledged(stores: Stores
 
 
 async def test_an_old_copy_of_what_is_to_come_again(stores: Stores) -> None:
-    """After redelivery was asked for, a message counts as received when it has come again, and not before."""
+    """After a redelivery request, a message counts as received only when it has been delivered again."""
     async with stores.open() as client, stores.open() as elsewhere:
         await batches(client, 1, 1, 1)
         consumer, received = await joined(client, 3)

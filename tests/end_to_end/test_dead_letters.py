@@ -48,7 +48,7 @@ async def letters(client: Client, topic: str = LETTERS) -> list[Message]:
 
 @pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
 async def test_aborted_acks_past_the_maximum(stores: Stores, kind: str) -> None:
-    """Delivered once more than the maximum of redeliveries, then moved with key, headers and where it comes from."""
+    """After the maximum of redeliveries, a message is moved with its key, headers and origin."""
     async with stores.open() as client:
         producer = await prepared(client, b"bad", b"good")
         rule = DeadLetter(redeliveries_max=2)
@@ -88,7 +88,7 @@ async def test_aborted_acks_past_the_maximum(stores: Stores, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
 async def test_a_consumer_that_fails_again_and_again(stores: Stores, kind: str) -> None:
-    """Leaving without an acknowledgment counts, for what was seen; a consumer that comes later here goes on from it."""
+    """Closing without an ack counts as a delivery of messages that were seen; the next consumer continues the count."""
     async with stores.open() as client:
         await prepared(client, b"bad", b"unseen")
         rule = DeadLetter(redeliveries_max=2)
@@ -111,7 +111,7 @@ async def test_a_consumer_that_fails_again_and_again(stores: Stores, kind: str) 
 
 @pytest.mark.metadata_family("its topics have several segments")
 async def test_nacked_messages_and_a_topic_of_a_name(stores: Stores) -> None:
-    """Negative acknowledgments count like aborts; the topic may be one that is there and is used by others."""
+    """Negative acks count like aborts; the dead-letter topic may already exist and have other users."""
     async with stores.open() as client:
         await prepared(client, b"1", b"2", b"3")
         await client.create_topic("graves", segments=2)
@@ -137,7 +137,7 @@ async def test_nacked_messages_and_a_topic_of_a_name(stores: Stores) -> None:
     ],
 )
 async def test_topics_without_transactions(stores: Stores, source: str, target: str | None) -> None:
-    """On either side: the message is moved all the same, and acknowledged after that."""
+    """If either topic has no transactions, the message is moved first and acknowledged afterwards."""
     async with stores.open() as client:
         await client.create_topic(source)
         await (await client.producer(source)).send(b"bad", key=b"key", headers={"colour": b"red"})
@@ -197,7 +197,7 @@ async def test_a_crash_while_a_letter_is_moved(memory: Stores, monkeypatch: pyte
 
 
 async def test_two_processes_that_move_one_letter(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that was paused in the middle of it, and the one that took over: one of them succeeds."""
+    """One process pauses while it moves a message, and another takes over: only one of them succeeds."""
     rule = DeadLetter(redeliveries_max=0)
     async with memory.open() as client, memory.open() as elsewhere:
         await prepared(client, b"bad")
@@ -256,7 +256,7 @@ async def test_an_unknown_outcome_is_not_moved_twice(memory: Stores, monkeypatch
 
 
 async def test_a_message_that_has_no_room_for_more_headers(memory: Stores) -> None:
-    """It is moved all the same, with as much of where it comes from as fits; the consumer goes on."""
+    """The message is moved with as much of its origin as fits into its headers; the consumer continues."""
     bytes_max = 2_000
     async with memory.open(client={"message_bytes_max": bytes_max, "entry_bytes_max": bytes_max}) as client:
         producer = await prepared(client)
@@ -277,7 +277,7 @@ async def test_a_message_that_has_no_room_for_more_headers(memory: Stores) -> No
 
 
 async def test_rules_that_cannot_be(memory: Stores) -> None:
-    """They are refused when the consumer is made, before anything is."""
+    """Invalid rules are refused when the consumer is created, before any change."""
     with pytest.raises(InvalidInput, match="between 0 and"):
         DeadLetter(redeliveries_max=-1)
     async with memory.open() as client:
@@ -292,7 +292,7 @@ async def test_rules_that_cannot_be(memory: Stores) -> None:
 
 
 async def _receive_while(consumer: Consumer, work: Awaitable[T]) -> T:
-    """Let a consumer go on failing on what it receives, and move its dead letters, until something else is done."""
+    """Let a consumer fail repeatedly on its messages and move dead letters, until other work is done."""
 
     async def fail() -> None:
         while True:
@@ -307,7 +307,7 @@ async def _receive_while(consumer: Consumer, work: Awaitable[T]) -> T:
 
 
 async def _until_there(client: Client, consumer: Consumer, topic: str = LETTERS, letters: int = 1) -> None:
-    """Return when so many letters stand in the dead-letter topic."""
+    """Return when the dead-letter topic has this number of messages."""
     await client.create_topic(topic, exist_ok=True)
 
     async def first() -> list[bytes]:

@@ -1,4 +1,4 @@
-"""Behaviour 15: what a deleted topic leaves behind, and what it does not."""
+"""Behaviour 15: what deleting a topic removes, and what it keeps."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def aborted(client: Client, topic: str, value: bytes) -> None:
 
 @pytest.mark.metadata_family("it splits or merges topics, and a sealed one takes no markers")
 async def test_nothing_is_left_but_a_tombstone(stores: Stores) -> None:
-    """Ledgers, cursors and abort records go; another topic stays as it is; the name can be used again at once."""
+    """Ledgers, cursors and abort records are removed; other topics are unchanged; the name can be reused at once."""
     async with stores.open() as client:
         for topic in ("orders", "other"):
             await client.create_topic(topic, segments=2)
@@ -107,7 +107,7 @@ async def test_nothing_is_left_but_a_tombstone(stores: Stores) -> None:
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.metadata_family("its topics have several segments")
 async def test_open_transactions_of_the_former_life_do_nothing_to_the_next_one(stores: Stores, commit: bool) -> None:
-    """They end, count elsewhere if they commit, and leave no operation behind that is never settled."""
+    """Transactions that used the deleted topic end normally, and leave no operation unsettled."""
     async with stores.open() as client, stores.open() as elsewhere:
         for topic in ("orders", "other"):
             await client.create_topic(topic)
@@ -141,7 +141,7 @@ async def test_open_transactions_of_the_former_life_do_nothing_to_the_next_one(s
 
 
 async def test_who_uses_a_deleted_topic_is_told(stores: Stores) -> None:
-    """Producers, in a transaction too, consumers and following readers, in this process and in others."""
+    """Producers, consumers and following readers get an error about the deletion, in every process."""
     async with stores.open() as client, stores.open() as elsewhere:
         await client.create_topic("orders")
         producers = [await one.producer("orders") for one in (client, elsewhere)]
@@ -180,7 +180,7 @@ async def test_who_uses_a_deleted_topic_is_told(stores: Stores) -> None:
 @pytest.mark.parametrize("by_whom", ["the same client", "another client"])
 @pytest.mark.parametrize("returns", [False, True])
 async def test_every_call_names_the_deletion(stores: Stores, by_whom: str, returns: bool) -> None:
-    """Whatever is called first, and again: not what its topic left behind, but that it was deleted."""
+    """Every call, first or repeated, raises an error that names the deletion."""
     async with stores.open() as client, stores.open() as elsewhere:
         deleter = client if by_whom == "the same client" else elsewhere
         txn = client.transaction()
@@ -220,7 +220,7 @@ async def test_every_call_names_the_deletion(stores: Stores, by_whom: str, retur
 
 @pytest.mark.metadata_family("its topics have several segments")
 async def test_a_producer_of_a_segment_is_told_of_the_deletion(stores: Stores) -> None:
-    """It follows nothing, and says the same."""
+    """A producer of one segment raises the same error and follows no children."""
     async with stores.open() as client:
         await client.create_topic("orders")
         producer = await client.producer((await client.layout("orders")).name_of(0))
@@ -237,7 +237,7 @@ async def _drained(reader: Any) -> None:
 
 @pytest.mark.metadata_family("it tells topics by their domains")
 async def test_a_namespace(stores: Stores) -> None:
-    """All of its topics, or none if one is in use; another namespace stays."""
+    """A namespace is deleted with all of its topics, or not at all if one is in use."""
     async with stores.open() as client:
         for topic in ("orders", "persistent://public/default/orders", "topic://public/other/orders"):
             await client.create_topic(topic)
@@ -256,7 +256,7 @@ async def test_a_namespace(stores: Stores) -> None:
 async def test_a_crash_at_any_step_leaves_a_deletion_that_any_process_finishes(
     memory: Stores, finisher: str, applied: bool
 ) -> None:
-    """Until it is decided the topic is whole; after that it is gone, and in the end nothing of it is left."""
+    """Before the decision the topic is unchanged; afterwards any process finishes the deletion, and nothing remains."""
 
     async def one(steps: int) -> bool:
         topic = f"orders-{steps}"
@@ -336,7 +336,7 @@ async def test_replies_are_lost(memory: Stores) -> None:
 
 
 async def test_a_deletion_that_stops_halfway_has_an_unknown_outcome(memory: Stores) -> None:
-    """Unavailable would say that nothing was changed, but the topic is gone, and any process removes the rest."""
+    """The outcome is unknown: the topic is gone, and any process removes the rest."""
     async with memory.open(client={"retries_max": 0}) as client:
         metadata, ledgers = client.host.metadata, client.host.ledgers
         for name in ("first", "second"):
@@ -372,7 +372,7 @@ async def test_a_deletion_that_stops_halfway_has_an_unknown_outcome(memory: Stor
 
 
 async def test_nothing_stays_open_of_a_deleted_topic(stores: Stores) -> None:
-    """What a process keeps open does not grow with the topics that it has seen come and go."""
+    """The handles that a process keeps open do not grow with created and deleted topics."""
     async with stores.open() as client:
         await client.create_topic("orders")
         await client.subscribe("orders", "billing")
@@ -390,7 +390,7 @@ async def test_nothing_stays_open_of_a_deleted_topic(stores: Stores) -> None:
 
 
 async def test_a_segment_that_is_only_missing_is_not_taken_for_deleted(memory: Stores) -> None:
-    """A ledger that cannot be found although its topic is there: what ended there waits, nothing is forgotten."""
+    """If a ledger is missing but its topic exists, ended transactions wait and no record is removed."""
     async with memory.open() as client, memory.open() as other:
         await client.create_topic("orders")
         txn = client.transaction()
@@ -404,7 +404,7 @@ async def test_a_segment_that_is_only_missing_is_not_taken_for_deleted(memory: S
 
 
 async def test_a_split_under_way_leaves_no_ledger_of_a_deleted_topic(memory: Stores) -> None:
-    """Its process finds that the topic is gone, and removes the children that it made too late."""
+    """A process whose split was overtaken by the deletion removes the children that it created."""
     async with memory.open() as client, memory.open() as other:
         await client.create_topic("orders")
         topics: Any = client.topics
@@ -422,7 +422,7 @@ async def test_a_split_under_way_leaves_no_ledger_of_a_deleted_topic(memory: Sto
 
 @pytest.mark.parametrize("quicker", ["create", "create and split", "create and delete"])
 async def test_who_is_too_late_to_make_a_topic_leaves_nothing_and_takes_nothing(memory: Stores, quicker: str) -> None:
-    """Its ledgers go, but none that the other one has or comes to have, whatever became of the topic meanwhile."""
+    """A late creator removes its own ledgers, and none of the topic that won, whatever happens to that topic."""
     async with memory.open() as client, memory.open() as elsewhere:
         layouts: Any = client.topics._layouts
         put, go, reached = layouts.put, asyncio.Event(), asyncio.Event()
@@ -461,7 +461,7 @@ async def test_who_is_too_late_to_make_a_topic_leaves_nothing_and_takes_nothing(
 
 
 async def test_a_remover_that_was_paused_leaves_the_next_topic_of_the_name_alone(memory: Stores) -> None:
-    """What it goes on to remove is bounded by the last ledger of the former topic."""
+    """A paused deletion that resumes removes no ledger beyond the last ledger of the former topic."""
     memory.domains = {"persistent": METADATA}
 
     async with memory.open() as paused, memory.open() as client:

@@ -40,7 +40,7 @@ def leave_open(stores: Stores) -> str:
 
 
 def test_nothing_is_wrong(cli: Any) -> None:
-    """Status 0; every check has a line, and none has a remedy."""
+    """Status 0; every check has a line, and no line has a remedy."""
     found = findings(cli, 0)
     assert [one["remedy"] for one in found.values()] == [""] * len(found)
     wanted = {"configuration", "metadata store", "ledger store", "stores belong together", "clocks", "hanging"}
@@ -147,7 +147,7 @@ def test_stores_that_do_not_belong_together(cli: Any, tmp_path: Path) -> None:
 
 
 def test_nothing_is_opened_without_being_asked(cli: Any, tmp_path: Path) -> None:
-    """The plain command creates no store, and the other one does."""
+    """Without ``--connect``, the command creates no store; with it, the command does."""
     configure(f"sqlite:///{tmp_path}/new.db", f"sqlite:///{tmp_path}/new.db")
     assert cli("check").status == 0
     assert not (tmp_path / "new.db").exists()

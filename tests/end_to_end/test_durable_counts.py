@@ -26,7 +26,7 @@ RECORDS = KeyRange("/deliveries/", "/deliveries0")
 
 @pytest.fixture
 def killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that closes leaves what a process leaves that was killed."""
+    """Close a client, leaving the same state as a killed process."""
 
     async def unavailable(*_: object) -> None:
         raise Unavailable("the process was killed")
@@ -51,7 +51,7 @@ async def letter(client: Client) -> bytes | None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_counts_after_a_restart(stores: Stores, kind: str) -> None:
-    """They go on where they were, and the record is removed with the last count."""
+    """Counts continue after a restart, and the record is removed with its last count."""
     async with stores.open() as client:
         await prepared(client, b"bad", b"good")
     deliveries = []
@@ -103,7 +103,7 @@ async def test_a_message_that_ends_its_process(stores: Stores, killed: None, kin
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_its_neighbours_in_a_batch(stores: Stores, killed: None, kind: str) -> None:
-    """After the second time they come one by one, and none of them is counted."""
+    """After the second death, messages of a batch are delivered one by one, and its other messages are not counted."""
     async with stores.open() as client:
         await prepared(client, b"first", b"bad", b"last")
     handled: list[tuple[bytes | None, int]] = []
@@ -133,7 +133,7 @@ async def test_its_neighbours_in_a_batch(stores: Stores, killed: None, kind: str
 
 @pytest.mark.parametrize("kind", ["shared", "key_shared"])
 async def test_a_run_with_several_handlers(stores: Stores, killed: None, kind: str) -> None:
-    """While there are suspects it handles one message at a time."""
+    """While the record names suspects, the run handles one message at a time."""
     async with stores.open() as client:
         await prepared(client)
         producer = await client.producer("orders")
@@ -170,8 +170,7 @@ async def test_a_run_with_several_handlers(stores: Stores, killed: None, kind: s
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_process_that_was_replaced_and_lives(stores: Stores, kind: str) -> None:
-    """
-    It loses its lease to a later process under its consumer's name, while its message is in work.
+    """A running process loses its lease to a later process of the same consumer name while it handles a message.
 
     However often that happens, the delivery does not count, even if no redelivery is allowed.
     """

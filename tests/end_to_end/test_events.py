@@ -34,7 +34,7 @@ class Events:
         caplog.set_level(logging.INFO, "txnframework.events")
 
     def take(self) -> list[tuple[str, dict[str, str]]]:
-        """Return event and facts of each, and forget them; each fact is in the sentence."""
+        """Return event and facts of each record, and clear the list; assert that each sentence contains its facts."""
         found: list[tuple[str, dict[str, str]]] = []
         for record in self._caplog.records:
             if record.name == "txnframework.events":
@@ -55,7 +55,7 @@ def process_of(client: Client) -> str:
 
 
 async def settled(clock: VirtualEnvironment) -> None:
-    """Let everything happen that follows."""
+    """Wait until all pending work is done."""
     for _ in range(20):
         await run_ready()
     await clock.advance(10)
@@ -106,7 +106,7 @@ async def test_rebalances(memory: Stores, clock: VirtualEnvironment, events: Eve
 
 
 async def test_lost_leases(memory: Stores, clock: VirtualEnvironment, events: Events) -> None:
-    """A process that was cut off for too long says so for the segment and for its transactions, and goes on."""
+    """A process that was cut off logs the loss of its segment and its transactions, and continues."""
     async with memory.open(**named("one")) as one:
         await one.create_topic("orders")
         await one.consumer("orders", "billing", type="exclusive", start="earliest")
@@ -126,7 +126,7 @@ async def test_lost_leases(memory: Stores, clock: VirtualEnvironment, events: Ev
 
 
 async def test_orphans(memory: Stores, clock: VirtualEnvironment, events: Events) -> None:
-    """A transaction whose process died is named with it by the process that aborts it."""
+    """The process that aborts a dead process's transaction logs both names."""
     async with memory.open(**named("dead")) as dead, memory.open(**named("alive")) as alive:
         txn = dead.transaction()
         await txn.begin()

@@ -48,7 +48,7 @@ def expire() -> Expire:
 
 
 async def until_answered(work: Callable[[], Awaitable[T]]) -> T:
-    """Try until there is a connection again; of what is tried here, twice is as good as once."""
+    """Retry until there is a connection again; repeating the calls is harmless."""
     while True:
         try:
             return await work()
@@ -106,7 +106,7 @@ class Transforming:
 
     @asynccontextmanager
     async def perhaps_expiring(self, phase: str) -> AsyncIterator[None]:
-        """Let the session end while this is under way, in some transactions."""
+        """In some transactions, let the session end during this call."""
         if phase != self._phase or self._transactions % EVERY:
             yield
             return
@@ -145,14 +145,14 @@ class Transforming:
 
 
 def _writes(request: Any, below: str) -> bool:
-    """Whether a request of the driver's is a multi that makes or writes a node there."""
+    """Return whether a request of the driver is a multi that creates or writes a node there."""
     ops = getattr(request, "ops", ())
     return any(type(op).__name__ in ("CreateNode", "SetNode") and op.path.startswith(below) for op in ops)
 
 
 @pytest.mark.parametrize("phase", ["publish", "ack", "end", "split"])
 async def test_a_session_ends_while_messages_are_moved(zookeeper: Stores, phase: str, expire: Expire) -> None:
-    """Every message is moved once, whatever became of the transaction in which the session ended, and of its write."""
+    """Every message is moved once, whatever happened to the transaction in which the session ended."""
     expected = sorted(b"%d" % number for number in range(MESSAGES))
 
     async with zookeeper.open() as client:

@@ -45,7 +45,7 @@ class Connected(ForwardingProxy):
 
 
 class Outage:
-    """The stores of one client, which a test makes unavailable; time is virtual."""
+    """A client whose stores a test makes unavailable; time is virtual."""
 
     def __init__(self, stores: Stores) -> None:
         self.clock = VirtualEnvironment()
@@ -108,7 +108,9 @@ async def billed(client: Client) -> tuple[Transaction, Message, Any]:
 
 
 def test_an_abort_is_retried_after_an_outage(stores: Stores) -> None:
-    """Long before the timeout, the topics are readable to their ends, and what was acknowledged is redelivered."""
+    """Long before the timeout, the abort is retried: topics are readable to the end, and acknowledged messages
+    return.
+    """
     outage = Outage(stores)
 
     async def work() -> None:

@@ -61,7 +61,7 @@ async def store_away(client: Client, producer: Producer, txn: Transaction) -> No
 
 
 async def sealed(client: Client, producer: Producer, txn: Transaction) -> None:
-    """The topic's other producer follows the split; one that is bound to the segment cannot."""
+    """After a split, the topic's producer follows the children; a producer of the segment cannot."""
     bound = await client.producer("segment://public/default/orders/0000-ffff-0")
     await client.split("orders", 0)
     with pytest.raises(LedgerSealed):
@@ -90,7 +90,7 @@ async def one_of_many(client: Client, producer: Producer, txn: Transaction) -> N
 
 @pytest.mark.parametrize("fail", [too_large, given_up, store_away, sealed, deleted, closed, one_of_many])
 async def test_a_failed_send_makes_commit_abort(memory: Stores, fail: Failing) -> None:
-    """Nothing of the transaction is visible on any topic, what it acknowledged comes again, and commit says why."""
+    """No message of the transaction is visible, acknowledged messages return, and commit raises the reason."""
     async with memory.open(client=HASTY) as client:
         for topic in ("orders", "invoices"):
             await client.create_topic(topic)
@@ -119,7 +119,7 @@ async def test_a_failed_send_makes_commit_abort(memory: Stores, fail: Failing) -
 @pytest.mark.parametrize("commits", [True, False])
 @pytest.mark.metadata_family("it splits or merges topics, and a sealed one takes no markers")
 async def test_all_topics_or_none_whatever_changes_meanwhile(stores: Stores, commits: bool) -> None:
-    """A transaction over topics of several namespaces, of which one is split, one merged and one sealed in between."""
+    """A transaction spans topics of several namespaces, one of which is split, one merged and one sealed meanwhile."""
     async with stores.open() as client, stores.open() as elsewhere:
         topics = {"topic://public/default/split": 1, "topic://shop/sales/merged": 2, "topic://shop/stock/still": 1}
         for topic, segments in topics.items():
@@ -151,7 +151,7 @@ async def test_all_topics_or_none_whatever_changes_meanwhile(stores: Stores, com
 
 @pytest.mark.parametrize("end", ["commit", "abort"])
 async def test_a_transaction_that_is_over(stores: Stores, end: str) -> None:
-    """Every use of it is one sentence that names it and how it ended; nothing is stored, and what was acked stays."""
+    """Every use of an ended transaction raises an error with its id and outcome; nothing is stored, and acks remain."""
     async with stores.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")
@@ -179,7 +179,7 @@ async def test_a_transaction_that_is_over(stores: Stores, end: str) -> None:
 
 
 async def test_a_transaction_that_has_not_begun(memory: Stores) -> None:
-    """The sentence says how one begins."""
+    """The error says how to begin a transaction."""
     async with memory.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")
@@ -193,7 +193,7 @@ async def test_a_transaction_that_has_not_begun(memory: Stores) -> None:
 def test_many_messages_whose_reply_was_lost_are_sent_again(
     memory: Stores, monkeypatch: pytest.MonkeyPatch, lost: int, segments: int
 ) -> None:
-    """Under the sequence id that was chosen, by another process and after a split: nothing twice, nothing lost."""
+    """Messages with chosen sequence ids are repeated by another process after a split: no loss, no duplicates."""
     appends = 0
     loses = False
     append = MemoryManagedLedger.append
@@ -236,7 +236,7 @@ def test_many_messages_whose_reply_was_lost_are_sent_again(
 
 
 async def test_sequence_ids_of_many_messages_stay_in_range(memory: Stores) -> None:
-    """The last one's too, and then none is sent; none at all need no room."""
+    """If the last sequence id would be out of range, no message is sent; an empty list needs no ids."""
     async with memory.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")
@@ -269,7 +269,10 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 
 
 async def test_building_a_producer_writes_nothing(memory: Stores, writes: Counter[str]) -> None:
-    """Of a topic or a segment, by whatever name; the first transactional send writes its intent and its entry."""
+    """A producer of a topic or a segment writes nothing.
+
+    The first transactional send writes its intent and its entry.
+    """
     async with memory.open(transactions={"sweep": False}) as client:
         await client.create_topic("orders", segments=2)
         async with client.transaction() as txn:

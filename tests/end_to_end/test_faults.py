@@ -116,7 +116,7 @@ class Run:
 @pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
 @pytest.mark.parametrize("seed", range(4))
 async def test_exactly_once_under_faults(memory: Stores, seed: int, kind: str) -> None:
-    """Nothing is lost, nothing comes twice, each key keeps its order; and everything is quiet at the end."""
+    """No loss, no duplicates, order by key; at the end, no work is pending."""
     clock = VirtualEnvironment(seed)
     memory.environment = clock
     async with memory.open() as first, memory.open() as second:
@@ -167,7 +167,7 @@ class Judging(Run):
 @pytest.mark.parametrize("kind", ["failover", "key_shared"])
 @pytest.mark.parametrize("seed", range(3))
 async def test_dead_letters_under_faults(memory: Stores, seed: int, kind: str) -> None:
-    """Each message is accepted once or given up once, never both; what is never accepted is given up."""
+    """Each message is either accepted once or becomes one dead letter."""
     clock = VirtualEnvironment(seed)
     memory.environment = clock
     async with memory.open() as first, memory.open() as second:

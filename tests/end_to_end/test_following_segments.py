@@ -35,7 +35,7 @@ async def send(client: Client, value: bytes) -> None:
 
 @pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
 async def test_a_split(stores: Stores, kind: str) -> None:
-    """A consumer gets everything of the segment, then everything of the children; their children too."""
+    """A consumer receives the whole segment, then its children, and their children."""
     async with stores.open() as client:
         await client.create_topic("orders", segments=2)
         async with await client.consumer(await segment(client, 0), "billing", type=kind, start="earliest") as mine:
@@ -67,7 +67,7 @@ async def messages_of_first_half(client: Client) -> int:
 
 @pytest.mark.parametrize("kind", ["exclusive", "failover", "key_shared"])
 async def test_a_merge(stores: Stores, kind: str) -> None:
-    """Consumers of two segments that are merged: one gets what comes after, once both have finished theirs."""
+    """Two segments are merged: one of their consumers receives the child, once both segments are finished."""
     async with stores.open() as client, stores.open() as elsewhere:
         await client.create_topic("orders", segments=2)
         one = await client.consumer(await segment(client, 0), "billing", type=kind, start="earliest")
@@ -103,7 +103,7 @@ async def test_a_merge(stores: Stores, kind: str) -> None:
 
 
 async def test_a_merge_with_a_segment_that_nobody_consumes(stores: Stores) -> None:
-    """What is left of the other segment comes too, before what both became: otherwise nothing would come."""
+    """The unconsumed rest of the other segment is delivered before the child."""
     async with stores.open() as client:
         await client.create_topic("orders", segments=2)
         async with await client.consumer(await segment(client, 0), "billing", start="earliest") as mine:
@@ -120,7 +120,7 @@ async def test_a_merge_with_a_segment_that_nobody_consumes(stores: Stores) -> No
 
 
 async def test_joining_where_somebody_has_what_it_became(stores: Stores) -> None:
-    """A consumer that names a segment is refused where that one is taken, not where only a child is: it waits then."""
+    """A consumer of a segment is refused if the segment is taken; if only a child is taken, it waits."""
     async with stores.open() as client, stores.open() as elsewhere:
         await client.create_topic("orders")
         await send(client, b"parent")
@@ -146,7 +146,7 @@ async def test_joining_where_somebody_has_what_it_became(stores: Stores) -> None
 
 
 async def test_a_reader(stores: Stores) -> None:
-    """One that follows goes on with the children; one that does not reads the segment alone."""
+    """A following reader continues with the children; another one reads only the segment."""
     async with stores.open() as client:
         await client.create_topic("orders", segments=2)
         name = await segment(client, 0)

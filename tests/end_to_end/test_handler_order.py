@@ -1,4 +1,4 @@
-"""The order of a handler loop's messages, wherever it is disturbed; and what one key or segment may cost the others."""
+"""The order of a handler loop's messages under every disturbance, and how far one key or segment delays others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a handler loop does while a database is away: its messages wait, and none of them is at fault."""
+"""While a database is unavailable, messages of a handler loop wait, and no delivery counts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def assert_all_handled(stores: Stores, client: Client, kind: str, handled:
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Return what the loop said, without exceptions."""
+    """Return the log messages of the loop, without exceptions."""
     return [one.getMessage() for one in caplog.records if one.name == "txnframework.client.handlers"]
 
 
@@ -102,7 +102,7 @@ def test_the_database_of_the_application_is_away(
 async def test_transactions_cannot_begin(
     memory: Stores, kind: str, takes_transaction: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same for the stores: what a handler did is not committed, and no delivery counts."""
+    """If transactions cannot begin, nothing of the handler is committed, and no delivery counts."""
     clock = memory.environment = VirtualEnvironment()
 
     async with memory.open() as client:
@@ -148,7 +148,7 @@ async def test_transactions_cannot_begin(
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_stopping_during_an_outage(memory: Stores, kind: str) -> None:
-    """It ends at once, and the messages come again in their order."""
+    """The loop stops at once, and its messages are redelivered in order."""
     clock = memory.environment = VirtualEnvironment()
 
     async with memory.open() as client:
@@ -174,7 +174,7 @@ async def test_stopping_during_an_outage(memory: Stores, kind: str) -> None:
 
 
 async def test_a_transaction_that_can_never_begin(memory: Stores) -> None:
-    """A mistake of the program is no outage: the run ends, and no delivery counts."""
+    """A programming error is not treated as an outage: the run ends, and no delivery counts."""
     async with memory.open() as client:
         await prepared(client)
 

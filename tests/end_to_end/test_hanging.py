@@ -39,7 +39,7 @@ async def hanging(client: Client, age_ms_min: int = 0) -> dict[TxnID, HangingTra
 
 
 async def test_open_ones_are_told_with_whether_their_process_lives(stores: Stores) -> None:
-    """The session's lease is looked at and not taken: the owner goes on, and is seen to be gone when it has left."""
+    """Listing checks the lease of the owner's session without taking it, and reports when the owner has left."""
     quiet: dict[str, object] = {"sweep": False}
     async with stores.open(transactions=quiet) as looking:
         async with stores.open(transactions=quiet, client={"name": "billing"}) as owner:
@@ -62,7 +62,10 @@ async def test_open_ones_are_told_with_whether_their_process_lives(stores: Store
 
 
 async def test_ended_ones_are_told_until_they_have_taken_effect(stores: Stores) -> None:
-    """With where their effect is missing; ``settle`` makes it take effect, and says what could not be settled."""
+    """Ended transactions are listed with the segments where they are not applied.
+
+    ``settle`` applies them or says why not.
+    """
     async with stores.open(transactions={"sweep": False}) as client:
         await client.create_topic("orders")
         kept, dropped = [await ended_one(client, action) for action in (Action.COMMIT, Action.ABORT)]
@@ -110,7 +113,7 @@ async def test_pages(stores: Stores) -> None:
 
 
 async def test_an_id_of_a_family_that_is_not_there(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever takes an id says so, instead of asking the coordinator of another family."""
+    """Calls with an id of a family that is not installed raise an error that says so."""
     monkeypatch.setattr("txnframework.plugin._discovery.entry_points", without_log_family)
     memory.registry = load_plugins()
 

@@ -26,7 +26,7 @@ async def prepared(client: Client) -> None:
 
 @pytest.mark.families
 async def test_a_topic_with_an_open_transaction(stores: Stores) -> None:
-    """What is stored, how far it is readable, what waits, who holds the subscription, and what it has left."""
+    """The status shows stored and readable messages, waiting ones, the holder of the subscription, and its lag."""
     async with stores.open(transactions=QUIET) as client, stores.open(transactions=QUIET) as looking:
         await prepared(client)
         consumer = await client.consumer("orders", "billing", name="worker")
@@ -58,7 +58,7 @@ async def test_a_topic_with_an_open_transaction(stores: Stores) -> None:
 
 
 async def test_segments_after_a_split(stores: Stores) -> None:
-    """The parent is sealed and names its children, which take the hash range over."""
+    """The parent is sealed and names its children, which cover its hash range."""
     async with stores.open() as client:
         await prepared(client)
         children = await client.split("orders", 0)
@@ -69,7 +69,7 @@ async def test_segments_after_a_split(stores: Stores) -> None:
 
 
 async def test_redeliveries(stores: Stores) -> None:
-    """Counted where a dead-letter rule has them stored; a message that is acknowledged counts no more."""
+    """Redeliveries are counted if a dead-letter rule stores them; acknowledged messages are excluded."""
     async with stores.open() as client:
         await prepared(client)
         rule = DeadLetter(redeliveries_max=5)
@@ -90,7 +90,7 @@ async def test_redeliveries(stores: Stores) -> None:
 
 
 async def test_topics_are_listed_in_pages(stores: Stores) -> None:
-    """Every topic once, in one order, whatever the size of the page; one that was deleted meanwhile is no gap."""
+    """Each topic is listed once and in order for any page size, also if a topic is deleted meanwhile."""
     names = [
         "persistent://a/b/x",
         "persistent://a/bc/x",
@@ -148,7 +148,7 @@ async def test_leases_are_listed_in_pages(stores: Stores) -> None:
 
 
 async def test_what_does_not_exist(stores: Stores) -> None:
-    """Is said by the error that names it."""
+    """The error names what does not exist."""
     async with stores.open() as client:
         with pytest.raises(TopicNotFound):
             await client.describe_topic("orders")
@@ -160,7 +160,7 @@ async def test_what_does_not_exist(stores: Stores) -> None:
 
 
 def test_the_same_without_await(stores: Stores) -> None:
-    """One call of each."""
+    """Each call is made once through the blocking client."""
     with stores.open_blocking() as client:
         client.create_topic("orders")
         client.subscribe("orders", "billing")

@@ -30,7 +30,7 @@ STEPS_MIN = 20
 
 
 class Stopped(Exception):
-    """The process that migrates ends here."""
+    """The migrating process ends here."""
 
 
 async def test_two_processes_migrate_at_the_same_time(stores: Stores) -> None:
@@ -82,7 +82,7 @@ async def test_used_before_the_old_record_names_it(stores: Stores, monkeypatch: 
 
 
 async def test_cancelled(stores: Stores) -> None:
-    """A call that is cancelled is repeated, from wherever it was, and nothing is lost, doubled or torn."""
+    """A call that was cancelled at any step can be repeated: no loss, no duplicates, no partial transactions."""
     store = {"url": f"memory://cancelled-migrations-{id(stores)}"}  # where every step is one of the loop
 
     async with txnframework.open({"metadata": store, "ledger": store, **BOTH}, registry=stores.registry) as client:

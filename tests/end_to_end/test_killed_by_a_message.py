@@ -1,4 +1,4 @@
-"""A message that kills its process, a real one, again and again."""
+"""A message that repeatedly kills a real process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The database is killed under brokers, in the middle of their transactions: they go on by themselves."""
+"""The database is killed during transactions of its brokers, which recover without help."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Progress:
 
 
 async def until_answered(work: Callable[[], Awaitable[T]]) -> T:
-    """Try until there is a server again; of what is tried here, twice is as good as once."""
+    """Retry until there is a server again; repeating the calls is harmless."""
     while True:
         try:
             return await work()
@@ -91,7 +91,7 @@ async def transform(client: Client, progress: Progress) -> None:
 
 @pytest.mark.parametrize("deed", ["kill", "disconnect"])
 async def test_transactions(postgresql: ServerStores, deed: str) -> None:
-    """Every message is in both topics once, so no transaction is torn; what was confirmed is among them."""
+    """Every message is in both topics once, so no transaction is partial; all confirmed messages are included."""
     stores = postgresql
     stores.options = {"session_ttl_ms": 1_500}
     expected = sorted(b"%d" % number for number in range(MESSAGES))

@@ -55,7 +55,7 @@ async def receive(client: Client, messages: int, topic: str = "orders") -> list[
 
 
 async def lose_end(pair: Pair, before: Callable[[Client], Awaitable[Any]], after: Callable[[Client], Any]) -> None:
-    """Put the ledger store back as it was between two scenes."""
+    """Restore the ledger store to its state between two scenes."""
     await pair.play(before)
     pair.back_up("ledger")
     await pair.play(after)
@@ -103,7 +103,7 @@ async def require_refused_producer(pair: Pair, topic: str) -> None:
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_a_producer_is_refused(pair: Pair, topic: str) -> None:
-    """Nothing is appended where the cursor of any subscription is ahead, in both families."""
+    """Nothing is appended while the cursor of any subscription is beyond the end, in both families."""
     pair.run(require_refused_producer(of_family(pair, topic), topic))
 
 
@@ -115,10 +115,9 @@ def test_a_producer_is_refused_on_postgresql(postgresql: ServerStores, tmp_path:
 
 
 async def test_a_failover_under_an_open_client(postgresql: ServerStores, tmp_path: Path) -> None:
-    """
-    A process that goes on sending notices that its messages get positions at which it has sent before.
+    """A process that continues to send notices that its new messages get positions that it has already used.
 
-    The client repeats what meets the connections that the failover ended.
+    The client repeats calls that fail because the failover ended their connections.
     """
     pair = DatabasePair(postgresql, tmp_path)
 
@@ -152,7 +151,7 @@ async def test_acknowledgments_that_no_cursor_has_yet(pair: Pair) -> None:
 
 
 async def test_a_subscription_that_begins_at_the_end(pair: Pair) -> None:
-    """One that has received nothing would begin behind new messages."""
+    """A subscription that has received nothing would otherwise start after new messages."""
 
     async def after(client: Client) -> None:
         await send(client, b"one", b"two")
@@ -163,7 +162,10 @@ async def test_a_subscription_that_begins_at_the_end(pair: Pair) -> None:
 
 
 async def test_a_subscription_whose_cursors_are_not_created_yet(pair: Pair) -> None:
-    """The process that lists it may end before it creates them; the list says where they begin."""
+    """A process may end between listing the subscription and creating its cursors.
+
+    The list has their start positions.
+    """
 
     async def after(client: Client) -> None:
         await send(client, b"one", b"two")
@@ -176,7 +178,7 @@ async def test_a_subscription_whose_cursors_are_not_created_yet(pair: Pair) -> N
 
 
 async def test_ledgers_that_were_trimmed(pair: Pair) -> None:
-    """The ids of trimmed ledgers would be used again, and what is aborted there would count."""
+    """Ids of trimmed ledgers would be reused, and their abort records would apply to new messages."""
 
     async def after(client: Client) -> None:
         segment = await client.host.segment(str((await client.layout("orders")).name_of(0)))
@@ -198,7 +200,7 @@ async def test_ledgers_that_were_trimmed(pair: Pair) -> None:
 
 
 async def test_a_segment_that_is_missing(pair: Pair) -> None:
-    """A topic that was created since is not reported as one that does not exist."""
+    """A topic whose segment is missing is not reported as unknown."""
 
     async def nothing(_: Client) -> None:
         """Only create the stores."""
@@ -208,7 +210,7 @@ async def test_a_segment_that_is_missing(pair: Pair) -> None:
 
 
 async def test_counts_of_deliveries_of_lost_messages(pair: Pair) -> None:
-    """A restore forgets them: the next messages at these positions were never delivered."""
+    """A restore deletes them, because the next messages at these positions were never delivered."""
 
     async def after(client: Client) -> None:
         await send(client, b"poison")
@@ -228,7 +230,7 @@ async def test_counts_of_deliveries_of_lost_messages(pair: Pair) -> None:
 
 
 async def test_a_compaction_of_lost_messages(pair: Pair) -> None:
-    """A restore drops it: the snapshot of the topic contains what is left, and what comes then."""
+    """A restore drops the compaction: the snapshot then has the remaining and the later messages."""
 
     async def keyed(client: Client, value: bytes) -> None:
         async with client.producer("orders") as producer:
@@ -336,7 +338,7 @@ async def test_a_lost_segment_can_be_inspected_only(pair: Pair) -> None:
 
 
 def test_an_open_segment_can_be_inspected_only(pair: Pair) -> None:
-    """Who may find a lost end gets a ledger that refuses changes, also where another caller has the segment open."""
+    """Inspection gets a ledger that refuses changes, even while another caller has the segment open."""
 
     async def work(client: Client) -> None:
         await created(client)

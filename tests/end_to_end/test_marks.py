@@ -1,4 +1,4 @@
-"""How far the mark of a subscription's cursor comes, which people and retention read, and what is kept beyond it."""
+"""How far the mark of a subscription's cursor advances, which people and retention read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def cursor_of(client: Client, message: MessageID) -> Cursor:
 @pytest.mark.parametrize("left", [0, 4, 8])
 @pytest.mark.parametrize("rolls", [False, True])
 async def test_all_but_one_are_done(stores: Stores, transactional: bool, left: int, rolls: bool) -> None:
-    """Whatever their order: the mark is before the one that is left, and beyond it are whole ranges."""
+    """The mark ends before the one unfinished message, and the finished ones after it are stored as ranges."""
     async with stores.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")

@@ -1,4 +1,4 @@
-"""Behaviour 16 where segments become one: which messages an entry holds, and which ones it only seems to hold."""
+"""Behaviour 16 after a merge: which sequence ids an entry really contains."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def _read(stores: Stores) -> list[Message]:
 
 
 async def test_sends_under_way_when_segments_merge(stores: Stores) -> None:
-    """What waits at both parents goes to the child in the order in which it was sent, and all of it is stored."""
+    """Sends that wait at both parents go to the child in order, and all of them are stored."""
     async with stores.open() as client, stores.open() as elsewhere:
         await client.create_topic("orders", segments=2)
         producer = await client.producer("orders")
@@ -36,7 +36,7 @@ async def test_sends_under_way_when_segments_merge(stores: Stores) -> None:
 
 
 async def test_a_message_that_one_parent_only_seems_to_hold(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An entry that was stored at one parent says nothing of the numbers between, which went to the other one."""
+    """An entry in one parent does not cover sequence ids in its gaps, which went to the other parent."""
     async with stores.open() as client:
         # The first sends wait until their segments are open.
         monkeypatch.setattr(client.host, "prepare_rows", _prepare_nothing)
@@ -65,7 +65,7 @@ async def test_a_message_that_one_parent_only_seems_to_hold(stores: Stores, monk
 async def test_a_message_that_its_own_parent_only_seems_to_hold(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A send that was given up while it waited left a gap in an entry; sent again after a change, it is stored."""
+    """A cancelled send leaves a gap in an entry; when it is sent again after a change, it is stored."""
     async with stores.open() as client:
         # The first sends wait until their segments are open.
         monkeypatch.setattr(client.host, "prepare_rows", _prepare_nothing)
@@ -105,13 +105,13 @@ class SlowBuffer:
 
 
 async def turns() -> None:
-    """Let everything happen that waits for nothing: stores in memory do not."""
+    """Let all ready tasks run; stores in memory need no time."""
     for _ in range(200):
         await asyncio.sleep(0)
 
 
 async def test_two_changes_at_once_keep_a_key_in_order(memory: Stores) -> None:
-    """A segment that is first sent to while another change is followed ends what is under way as well."""
+    """While one change is followed, a first send to a new segment also ends earlier sends in progress."""
     async with memory.open() as client, memory.open() as elsewhere:
         await client.create_topic("orders", segments=3)
         producer = await client.producer("orders")

@@ -1,4 +1,4 @@
-"""What counts the way of a message says the same each time, of any process."""
+"""The tool that counts the path of a message prints the same result in every run and process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COUNTING = Path(__file__).parents[2] / "bench" / "message_path.py"
 
 
 def counted(seed: str) -> dict[str, dict[str, int]]:
-    """Return what it prints in a process whose sets have another order."""
+    """Return its output in a process whose sets have another order."""
     done = subprocess.run(
         [sys.executable, str(COUNTING), "--output", "json"],
         env={**os.environ, "PYTHONHASHSEED": seed},
@@ -27,7 +27,7 @@ def counted(seed: str) -> dict[str, dict[str, int]]:
 
 
 def test_it_counts_the_same_each_time() -> None:
-    """Nothing that it counts depends on time, on the order of a set, or on the process."""
+    """The result does not depend on time, set order or process."""
     found = counted("0")
     assert list(found) == ["send(txn)", "commit", "receive"]
     for figures in found.values():

@@ -95,7 +95,7 @@ async def test_conflicts_are_counted(stores: Stores) -> None:
 
 
 async def test_the_wait_for_a_commit_is_timed(stores: Stores) -> None:
-    """Once for each segment that waited, and not for what was committed before this process looked."""
+    """The wait is measured once for each waiting segment; commits from before the process started are ignored."""
     metrics = Metrics()
 
     async with stores.open(transactions={"sweep": False}) as writer, stores.open(metrics=metrics) as looking:
@@ -118,7 +118,7 @@ async def test_the_wait_for_a_commit_is_timed(stores: Stores) -> None:
 
 
 async def test_how_the_stores_stand(stores: Stores) -> None:
-    """Open transactions, what they keep from being read, what is left to settle, and what subscriptions have left."""
+    """Metrics show open transactions, the messages that they block, unsettled ones, and subscription lag."""
     async with stores.open(transactions={"sweep": False}) as client:
         await client.create_topic("orders")
         await client.subscribe("orders", "billing", start="earliest")
@@ -145,7 +145,7 @@ async def test_how_the_stores_stand(stores: Stores) -> None:
 
 
 def test_the_command_prints_what_prometheus_reads(cli: Any) -> None:
-    """Once, without being a server."""
+    """The command prints the metrics once, without starting a server."""
     cli("topic", "create", "orders", "--segments", "2")
     cli("subscription", "create", "orders", "billing", "--start", "earliest")
     cli("topic", "produce", "orders", "a", "b", "c", "--key", "k")
@@ -177,14 +177,14 @@ def test_the_command_prints_json_for_programs(cli: Any) -> None:
 
 @pytest.mark.parametrize("address", ["9464", "host:", ":9464", "host:port", "host:70000"])
 def test_an_address_that_is_none_is_refused(cli: Any, address: str) -> None:
-    """With one sentence that says what to write."""
+    """The error is one sentence that says what to write."""
     refused = cli("metrics", "--listen", address)
     assert refused.status == 2
     assert f"--listen {address}: write HOST:PORT" in refused.err
 
 
 async def test_scrapes_are_answered(stores: Stores) -> None:
-    """Each scrape looks anew, from a thread that is not the loop's."""
+    """Each scrape reads the stores anew, in another thread than the loop's."""
     async with stores.open() as client:
         await client.create_topic("orders")
         async with serving(lambda: client, "127.0.0.1", 0, PATIENT_MS) as port:
@@ -251,7 +251,7 @@ async def test_a_scrape_may_be_compressed(stores: Stores) -> None:
 
 
 async def test_an_outage_is_not_hidden(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a reading has failed, the last successful one is no answer any more."""
+    """After a failed reading, the last successful one is no longer served."""
     async with stores.open() as client:
         reader = StatusReader(lambda: client, PATIENT_MS / 1000)
         await reader.reading()
@@ -301,7 +301,7 @@ async def test_backlog_of_a_subscription(stores: Stores) -> None:
 def test_while_the_stores_are_away(
     stores: Stores, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A scrape is answered by that alone, one line is written, and no traceback; the next one finds them again."""
+    """A scrape reports only the outage, one line without a traceback is logged, and the next scrape recovers."""
 
     async def work() -> None:
         async with stores.open() as client:
@@ -358,7 +358,7 @@ def test_it_starts_during_an_outage(stores: Stores, capsys: pytest.CaptureFixtur
 
 
 async def test_a_wrong_configuration_ends_the_start(stores: Stores) -> None:
-    """No further attempt can help."""
+    """The command ends, because retrying cannot help."""
 
     @contextlib.asynccontextmanager
     async def opening() -> AsyncIterator[Client]:
@@ -371,7 +371,10 @@ async def test_a_wrong_configuration_ends_the_start(stores: Stores) -> None:
 
 
 def test_an_address_that_others_reach_is_noted(cli: Any) -> None:
-    """The metrics name topics and subscriptions. The address belongs to no machine, so the command ends."""
+    """A public address causes a warning, because metrics name topics and subscriptions.
+
+    The address belongs to no machine, so the command ends.
+    """
     refused = cli("metrics", "--listen", "192.0.2.1:9464")
     assert refused.status == 2
     assert "Note: everyone who can reach this address can read the metrics." in refused.err
@@ -380,7 +383,7 @@ def test_an_address_that_others_reach_is_noted(cli: Any) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/metric", "/metrics/", "/favicon.ico", "/../etc/passwd", "/metrics%00"])
 async def test_nothing_is_at_another_path(stores: Stores, path: str) -> None:
-    """404, and no look at the stores."""
+    """Other paths return 404 without reading the stores."""
     async with stores.open() as client, serving(lambda: client, "127.0.0.1", 0, PATIENT_MS) as port:
         with pytest.raises(urllib.error.HTTPError) as refused:
             await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{port}{path}", timeout=PATIENT_MS / 1000)

@@ -1,4 +1,4 @@
-"""What users do with a topic that migrates, or has migrated: snapshots, handlers, repeated sends, trimming, copies."""
+"""Using a topic that migrates or has migrated: snapshots, handlers, repeated sends, trimming, copies."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ async def test_subscriptions_of_every_type(stores: Stores, kind: str) -> None:
 
 
 async def test_messages_received_before(stores: Stores) -> None:
-    """A transaction of the new family acknowledges them, or gets a conflict, after which they are delivered again."""
+    """A transaction of the new family acks them, or gets a conflict, after which they are delivered again."""
     async with stores.open(**BOTH) as client, stores.open(**BOTH) as elsewhere:
         await client.create_topic(OLD)
         consumer = await elsewhere.consumer(OLD, "billing", type="shared", start="earliest")

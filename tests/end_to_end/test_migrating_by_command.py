@@ -1,4 +1,4 @@
-"""``txnframework topic migrate``: dry run, rollback, migration, and what the other commands show of it."""
+"""``txnframework topic migrate``: dry run, rollback, migration, and the output of the other commands afterwards."""
 
 from __future__ import annotations
 

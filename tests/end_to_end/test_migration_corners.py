@@ -1,4 +1,4 @@
-"""A topic migrates between the families, and something else happens at the same moment, or long before or after."""
+"""A topic migrates between the families while, before or after something else happens."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_a_transaction_is_committed_meanwhile(
 
 
 async def test_two_topics_want_one_name(stores: Stores) -> None:
-    """The first one keeps it: before its migration is decided, and after; the other one goes on as it was."""
+    """The first topic keeps the name, before and after its migration is decided; the other one is unchanged."""
     async with stores.open(**BOTH) as client:
         for topic in (OLD, OTHERS):
             await client.create_topic(topic)
@@ -114,7 +114,7 @@ async def test_two_topics_want_one_name(stores: Stores) -> None:
 
 
 async def test_a_name_whose_topic_is_being_deleted(stores: Stores) -> None:
-    """What is left of the deleted topic is removed first: the topic that gets its name does not name it any more."""
+    """The rest of the deleted topic is removed first, so that the new topic does not refer to it."""
     async with stores.open(**BOTH) as client:
         for topic in (OLD, NEW):
             await client.create_topic(topic)
@@ -150,7 +150,7 @@ async def test_a_topic_of_an_earlier_life_is_not_deleted(stores: Stores) -> None
 
 
 async def test_a_cursor_that_no_process_has_made(stores: Stores) -> None:
-    """It is made after the migration, where the subscription began, and admits the new family only."""
+    """A cursor that no process has created is created after the migration, where the subscription began."""
     async with stores.open(**BOTH) as client:
         await client.create_topic(OLD)
         sent = await (await client.producer(OLD)).send(b"1")
@@ -167,7 +167,7 @@ async def test_a_cursor_that_no_process_has_made(stores: Stores) -> None:
 async def test_a_paused_migration_seals_no_later_acknowledgments(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process is paused before it seals, and goes on when another one has finished the migration."""
+    """A paused migration resumes after another process has finished: it seals no acks of the new topic."""
     async with stores.open(**BOTH) as client, stores.open(**BOTH) as elsewhere:
         await client.create_topic(OLD)
         await (await client.producer(OLD)).send(b"1")

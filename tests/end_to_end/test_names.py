@@ -1,4 +1,4 @@
-"""The longest names that are allowed, in every store; and those that earlier releases allowed."""
+"""The longest allowed names, in every store, and names that only earlier releases allowed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ async def test_everything_with_the_longest_names(stores: Any) -> None:
 
 
 async def test_a_topic_with_a_space_is_used_but_not_created(memory: Any) -> None:
-    """An earlier release created it: it is read, consumed, and gets a topic of dead letters, whose name has it, too."""
+    """An earlier release created the topic: it is read and consumed, and its dead-letter topic also has the
+    space in its name.
+    """
     old, letters = TopicName.parse("three apples"), "three apples-billing-DLQ"
 
     async with memory.open(subscriptions={"redelivery_delay_ms": 0}) as client:
@@ -76,7 +78,7 @@ async def test_a_topic_with_a_space_is_used_but_not_created(memory: Any) -> None
 
 
 async def test_names_of_earlier_releases(stores: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was made under a name that is too long by now is listed, read, consumed and deleted, and not made again."""
+    """Objects with names that are too long now are listed, read, consumed and deleted, but not created again."""
     topic, subscription = f"topic://public/default/{'x' * 300}", f"{'y' * 300} "
 
     async with stores.open() as client:

@@ -1,4 +1,4 @@
-"""Null values: told from empty ones wherever a message goes, and what they delete is gone after compaction."""
+"""Null values are distinct from empty ones everywhere, and compaction removes the keys that they delete."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ async def send(client: Client, *pairs: tuple[bytes, bytes | None]) -> list[Messa
 
 @pytest.mark.families
 async def test_a_null_comes_as_it_was_sent(stores: Stores) -> None:
-    """Alone, in a batch, in a transaction; for consumers, readers and those who look; after a restart as well."""
+    """A null is delivered as sent: alone, in a batch, in a transaction; to consumers, readers and peek.
+
+    After a restart.
+    """
     sent = [None, b"", b"1", None, None, b"2", None]
 
     async with stores.open() as client:
@@ -59,7 +62,7 @@ async def test_a_null_comes_as_it_was_sent(stores: Stores) -> None:
 
 @pytest.mark.families
 async def test_a_null_becomes_a_dead_letter(stores: Stores) -> None:
-    """It is moved as what it is."""
+    """A null is moved to the dead-letter topic as a null."""
     async with stores.open() as client:
         await client.create_topic("orders")
         await client.create_topic(LETTERS)
@@ -78,7 +81,7 @@ async def test_a_null_becomes_a_dead_letter(stores: Stores) -> None:
 
 
 def test_a_null_without_await(stores: Stores) -> None:
-    """The blocking facade takes and gives nulls."""
+    """The blocking facade sends and receives nulls."""
     with stores.open_blocking() as client:
         client.create_topic("orders")
         with client.producer("orders") as producer:
@@ -91,7 +94,10 @@ def test_a_null_without_await(stores: Stores) -> None:
 @pytest.mark.families
 @pytest.mark.parametrize("order", ["position", "commit"])
 async def test_compaction_drops_a_key_with_its_null(stores: Stores, order: str) -> None:
-    """Neither is readable; what is sent under the key later is; a null without a key is a message like any other."""
+    """Compaction drops the key with its null; later messages of the key remain.
+
+    A null without a key is a plain message.
+    """
     async with stores.open() as client:
         await client.create_topic("prices")
         await send(client, (b"a", b"1"), (b"b", b"1"), (b"a", None))
@@ -108,7 +114,7 @@ async def test_compaction_drops_a_key_with_its_null(stores: Stores, order: str) 
 
 @pytest.mark.parametrize("order", ["position", "commit"])
 async def test_a_null_behind_a_split(stores: Stores, order: str) -> None:
-    """What it deletes is in the parent: both go, at whatever depth, and nothing else does."""
+    """A null in a child removes the key's messages in the parents, at any depth, and nothing else."""
     async with stores.open() as client:
         await client.create_topic("prices")
         await send(client, (b"a", b"1"), (b"b", b"1"), (b"c", b"1"))
@@ -125,7 +131,7 @@ async def test_a_null_behind_a_split(stores: Stores, order: str) -> None:
 
 
 async def test_a_null_stays_while_an_older_message_may_come_back(memory: Stores) -> None:
-    """An open transaction of the parent holds back what the null deletes: it is read before the null, never after."""
+    """A null remains while an open transaction in the parent holds a message that it deletes."""
     async with memory.open() as client:
         await client.create_topic("prices")
         held = client.transaction()
@@ -144,7 +150,7 @@ async def test_a_null_stays_while_an_older_message_may_come_back(memory: Stores)
 
 
 async def test_a_null_that_comes_between_the_looks_stays(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The parent was finished without knowing of it, so the child keeps it."""
+    """If the parent was compacted without the null, the child keeps the null."""
     async with memory.open() as client:
         await client.create_topic("prices")
         await send(client, (b"a", b"1"))
@@ -189,7 +195,7 @@ async def test_killed_between_parent_and_child(memory: Stores) -> None:
 
 @pytest.mark.parametrize("order", ["position", "commit"])
 async def test_another_compactor_brings_the_null_back_with_its_key(memory: Stores, order: Order) -> None:
-    """At every step of looking at everything anew: the null is there before what it deletes."""
+    """If a compaction brings back a key, it brings back the null before the key, at every step."""
 
     class Everything(Compactor):
         name = "everything"
@@ -221,7 +227,7 @@ async def test_another_compactor_brings_the_null_back_with_its_key(memory: Store
 
 
 async def test_of_two_compactions_none_brings_a_key_back(memory: Stores) -> None:
-    """One that was overtaken can finish no segment: else it would show a key again whose null the other one dropped."""
+    """A compaction that was overtaken finishes no segment, so that a deleted key does not reappear."""
     async with memory.open() as client, memory.open() as other:
         await client.create_topic("prices")
         await send(client, (b"a", b"1"))
@@ -242,7 +248,7 @@ async def test_of_two_compactions_none_brings_a_key_back(memory: Stores) -> None
 
 
 async def test_a_reader_that_follows_is_told_of_a_null(memory: Stores) -> None:
-    """It read the key from the parent: the child that joins is read itself, also where compaction dropped the null."""
+    """A reader with the parent's key reads the child itself, so that it receives a null that compaction dropped."""
     async with memory.open() as client, memory.open() as other:
         await client.create_topic("prices")
         await send(client, (b"a", b"1"))
@@ -258,7 +264,7 @@ async def test_a_reader_that_follows_is_told_of_a_null(memory: Stores) -> None:
 
 
 async def test_a_compaction_while_a_reader_opens(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever segment it opens first, it does not find a key without its null."""
+    """In any order of opening segments, a reader does not find a key without its null."""
     async with memory.open() as client, memory.open() as other:
         await client.create_topic("prices")
         await send(client, (b"a", b"1"))

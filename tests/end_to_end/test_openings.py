@@ -53,7 +53,7 @@ async def test_await_and_tasks(stores: Stores) -> None:
 
 
 async def test_an_opening_that_fails(stores: Stores) -> None:
-    """The error of the opening is raised where the block would begin; the error of the block is raised unchanged."""
+    """An error of opening is raised at the start of the block; an error in the block is raised unchanged."""
     async with stores.open() as client:
         with pytest.raises(TopicNotFound):
             async with client.producer("orders"):
@@ -67,7 +67,7 @@ async def test_an_opening_that_fails(stores: Stores) -> None:
 
 
 async def test_a_forgotten_await(stores: Stores) -> None:
-    """What is used before it is opened says what to write."""
+    """Using an object before it is opened raises an error that says what to write."""
     async with stores.open() as client:
         await client.create_topic("orders")
         producer: Any = client.producer("orders")

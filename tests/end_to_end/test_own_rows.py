@@ -127,7 +127,7 @@ async def test_one_commit_decides_everything(shop: Shop) -> None:
 
 
 async def test_an_exception_rolls_everything_back(shop: Shop) -> None:
-    """Nothing of the block counts, and its exception is raised."""
+    """Nothing of the block is committed, and its exception is raised."""
     connection = shop.connect()
 
     async def fail(_: object) -> None:
@@ -169,7 +169,10 @@ async def test_an_open_transaction_is_joined(shop: Shop) -> None:
 
 
 async def test_a_commit_within_the_block(shop: Shop) -> None:
-    """It is refused: a row after it would be lost without an error. The block can go on."""
+    """A commit within the block is refused, because later rows would be lost without an error.
+
+    The block can continue.
+    """
     connection = shop.connect()
     async with shop.client.transaction(commit_with=connection) as txn:
         await shop.work(txn, connection)
@@ -214,7 +217,7 @@ async def test_an_error_of_the_database_at_the_commit(shop: Shop) -> None:
 
 
 async def test_the_reply_to_the_commit_is_lost() -> None:
-    """The outcome is found out, and everything agrees with it; the COMMIT is not repeated."""
+    """The client finds out the outcome, and everything agrees with it; the COMMIT is not repeated."""
 
     async def applied(shop: Shop) -> None:
         connection = shop.connect()
@@ -302,7 +305,7 @@ async def test_the_application_ends_its_transaction_in_the_block(ending: str, sh
 
 
 async def test_cancelled_at_every_step(shop: Shop) -> None:
-    """Wherever the block is cancelled, everything counts or nothing does, and the connection is free."""
+    """A block that is cancelled at any step has committed everything or nothing, and the connection is free."""
 
     async def cancelled(shop: Shop, steps: int) -> bool:
         """Cancel a block after so many steps; return whether it was not cancelled before its end."""

@@ -1,4 +1,4 @@
-"""A subscription type that a third party brings, under a name of its own: its consumers do what it declares."""
+"""A subscription type of a third party: its consumers behave as the type declares."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def values(consumer: Any, count: int) -> list[bytes]:
 
 
 async def test_its_consumers_stand_by(relayed: Stores) -> None:
-    """In another process a consumer waits without being told to, and goes on in order where the first one left."""
+    """A consumer in another process stands by automatically, and continues in order after the first one left."""
     async with relayed.open() as client, relayed.open() as elsewhere:
         await client.create_topic("orders")
         producer = await client.producer("orders")
@@ -75,7 +75,7 @@ async def test_a_misspelt_type(relayed: Stores) -> None:
 
 
 async def test_one_process_relays_in_order(relayed: Stores) -> None:
-    """None is refused; the next one goes on when the one before it is done, and a cumulative acknowledgment is that."""
+    """Several consumers are accepted; each continues when the one before it is done, also with cumulative acks."""
     async with relayed.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")
@@ -91,7 +91,7 @@ async def test_one_process_relays_in_order(relayed: Stores) -> None:
 
 
 async def test_it_follows_a_split_in_order(relayed: Stores) -> None:
-    """Children come after their parent, as its order asks for."""
+    """Children are delivered after their parent, because the type declares an order."""
     async with relayed.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")
@@ -108,7 +108,7 @@ async def test_it_follows_a_split_in_order(relayed: Stores) -> None:
 
 @pytest.mark.parametrize("ordering", [Ordering.NONE, Ordering.KEY])
 async def test_a_declared_order_bounds_what_can_be_acknowledged(memory: Stores, ordering: Ordering) -> None:
-    """Without the order of all messages nothing stands before a message, whatever the type is called."""
+    """Without a total order, a cumulative ack covers only its own message, whatever the name of the type."""
     kind = type("Loose", (RELAY,), {"ordering": ordering, "subscription_type": "loose"})
     memory.registry = with_type("loose", kind)
 

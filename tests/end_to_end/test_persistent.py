@@ -48,7 +48,7 @@ WITH_TRANSACTIONS: dict[str, Any] = {"domains": {"persistent": METADATA}}
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[PluginRegistry]:
-    """All that is installed but the family that is configured for these topics: most of this is about its absence."""
+    """All installed plugins without the configured family, because most tests are about its absence."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("txnframework.plugin._discovery.entry_points", without_log_family)
         yield load_plugins()
@@ -66,7 +66,7 @@ async def append_in(client: Client, branch: Branch, value: bytes) -> None:
 
 
 async def refused(client: Client, operation: Callable[[Any], Awaitable[object]]) -> TransactionDomainMismatch:
-    """Use a transaction where it cannot be used; return how that was refused, when it was aborted for that."""
+    """Use an unsupported transaction; return the error, once the transaction was aborted for it."""
     txn = client.transaction()
     await txn.begin()
     with pytest.raises(TransactionDomainMismatch) as mismatch:
@@ -81,7 +81,7 @@ async def refused(client: Client, operation: Callable[[Any], Awaitable[object]])
 
 
 async def test_it_is_one_segment_that_bears_its_name(stores: Stores) -> None:
-    """Its layout and its ledger say so; a topic:// topic of the same name is another one; both are listed."""
+    """The layout and the ledger have the topic's name; a topic:// topic of that name is separate; both are listed."""
     async with stores.open() as client:
         await client.create_topic(ORDERS)
         await client.create_topic("orders", segments=2)
@@ -519,7 +519,7 @@ async def test_a_lost_reply_while_it_is_written(memory: Stores) -> None:
 
 
 async def test_a_topic_that_another_family_was_used_on_is_not_dispatched(stores: Stores) -> None:
-    """What it acknowledged may stand where this process does not look; said before anything is delivered again."""
+    """The topic is refused before any redelivery, because acknowledgments of the other family may be invisible here."""
     async with stores.open() as client:
         await client.create_topic(ORDERS)
         async with await client.producer(ORDERS) as producer:
@@ -545,7 +545,9 @@ async def test_a_topic_that_another_family_was_used_on_is_not_dispatched(stores:
 
 
 async def test_a_name_that_returns_is_another_topic(stores: Stores) -> None:
-    """Deleted and made again, in another process than its users': they find the new one, and nothing of the old one."""
+    """A topic is deleted and created again by another process: clients find the new topic, without data of the
+    old one.
+    """
     async with stores.open() as client, stores.open() as elsewhere:
         await client.create_topic(ORDERS)
         producer = await elsewhere.producer(ORDERS)
@@ -582,7 +584,7 @@ async def test_a_name_that_returns_is_another_topic(stores: Stores) -> None:
 
 
 async def test_a_consumer_of_a_deleted_topic_gets_nothing_of_the_next_one(stores: Stores) -> None:
-    """A name that returns: who joined the deleted topic is not attached to the new one, and ends with an error."""
+    """A consumer of the deleted topic is not attached to the next topic of its name, and ends with an error."""
     async with stores.open() as client, stores.open() as elsewhere:
         for life in range(2):
             if life:
@@ -602,7 +604,7 @@ async def test_a_consumer_of_a_deleted_topic_gets_nothing_of_the_next_one(stores
 
 
 async def test_created_while_it_is_deleted(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The topic is deleted after the creator found that it exists: the new one does not get the sealed segment."""
+    """The topic is deleted after the creator found it: the new topic does not get the sealed segment."""
     async with stores.open() as client, stores.open() as elsewhere:
         await client.create_topic(ORDERS)
         await (await client.producer(ORDERS)).send(b"old")
@@ -624,7 +626,7 @@ async def test_created_while_it_is_deleted(stores: Stores, monkeypatch: pytest.M
 
 
 class _Paused:
-    """Wraps what belongs to one process: a call of ``method`` stands still until ``go``, then happens."""
+    """Wraps the objects of one process: a call of ``method`` waits for ``go``, and then happens."""
 
     def __init__(self, wrapped: Any, method: str) -> None:
         self.reached, self.go = asyncio.Event(), asyncio.Event()
@@ -690,7 +692,7 @@ async def test_a_paused_deletion_does_nothing_to_the_next_topic_of_the_name(memo
 
 
 async def test_a_deletion_that_is_tried_again_means_the_topic_that_was_there(memory: Stores) -> None:
-    """Its reply is lost, others finish it and make the topic again: that one stays."""
+    """The reply to the deletion is lost, and others recreate the topic: the repeated deletion leaves the new topic."""
     for topic in (ORDERS, "orders"):
         async with memory.open() as client, memory.open() as elsewhere:
             await client.create_topic(topic)
@@ -718,7 +720,7 @@ async def test_a_deletion_that_is_tried_again_means_the_topic_that_was_there(mem
 
 @pytest.mark.parametrize("topic", [ORDERS, "orders"])
 async def test_who_used_the_former_topic_is_told_though_the_name_has_returned(stores: Stores, topic: str) -> None:
-    """Its producer sends nothing to the next one, its consumer and its reader receive nothing from there."""
+    """Users of the former topic get errors: no message is sent to, or received from, the new topic of the name."""
     async with stores.open() as client, stores.open() as elsewhere:
         await client.create_topic(topic)
         producer, idle = await client.producer(topic), await client.producer(topic)

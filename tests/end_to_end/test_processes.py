@@ -60,7 +60,7 @@ asyncio.run(main())
 
 
 def test_killed_processes_transform_exactly_once(shared: Stores) -> None:
-    """Whatever a killed process left behind is taken up by the next one; nothing is lost, nothing comes twice."""
+    """The next process takes over the work of a killed one: no loss, no duplicates."""
     stores = shared
     stores.options = {"session_ttl_ms": SESSION_TTL_MS}
 
@@ -77,8 +77,7 @@ def test_killed_processes_transform_exactly_once(shared: Stores) -> None:
 
 
 def test_a_paused_process_spoils_nothing(sqlite: Stores, tmp_path: Path) -> None:
-    """
-    While it is stopped another one takes over; it goes on where it was, and can only fail; then it stands by.
+    """While a process is stopped, another one takes over. The stopped one resumes, fails, and stands by.
 
     When the other one is killed, it takes over in turn.
     """

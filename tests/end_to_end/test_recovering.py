@@ -1,4 +1,4 @@
-"""Behaviours 45 to 52: opening what is there, also where it cannot be read, takes long, or is closed in between."""
+"""Behaviours 45 to 52: opening stored data that cannot be read, takes long, or is closed in between."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ async def test_closing_a_producer_while_its_segment_recovers(memory: Stores, mon
 async def test_an_error_that_passes_is_tried_again_slowly(
     memory: Stores, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """A store that cannot be read is asked again some times in a second, and no more; what comes is delivered then."""
+    """A store that cannot be read is retried a few times per second; later messages are delivered then."""
     clock = memory.environment = VirtualEnvironment()
     await filled(memory)
 
@@ -184,7 +184,7 @@ async def test_an_error_that_passes_is_tried_again_slowly(
 async def test_an_error_that_lasts_is_told_after_some_attempts(
     memory: Stores, monkeypatch: pytest.MonkeyPatch, user: Callable[[Client], Awaitable[object]]
 ) -> None:
-    """Opening is tried again with growing pauses, then given up; the same client opens it when the store is back."""
+    """Opening is retried with growing pauses, then fails; the same client can open the segment later."""
     clock = memory.environment = VirtualEnvironment()
     await filled(memory, b"1")
 
@@ -208,7 +208,7 @@ async def test_an_error_that_lasts_is_told_after_some_attempts(
 async def test_what_cannot_be_opened_ends_with_its_cause(
     memory: Stores, user: Callable[[Client], Awaitable[object]]
 ) -> None:
-    """A segment whose ledger is gone is named, at once and again; nothing asks in a loop."""
+    """The error names a segment whose ledger is missing, at once and on every call; nothing retries in a loop."""
     memory.environment = VirtualEnvironment()
     await filled(memory, b"1")
     async with memory.open() as client:

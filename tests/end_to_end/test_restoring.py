@@ -51,13 +51,13 @@ async def read(client: Client) -> list[bytes]:
 
 
 async def abort_records(client: Client) -> tuple[Any, ...]:
-    """Return what says which branches are aborted."""
+    """Return the records of aborted branches."""
     name = str((await client.layout("orders")).name_of(0))
     return (await client.host.metadata.scan(paths.abort_records_range(name), 10)).records
 
 
 async def collected(client: Client, pair: Pair) -> None:
-    """Let what has ended be forgotten."""
+    """Let the records of ended transactions be collected."""
     await pair.clock.advance(2 * RETENTION_MS)
     coordinator = await client.host.coordinator()
     for _ in range(3):
@@ -65,8 +65,8 @@ async def collected(client: Client, pair: Pair) -> None:
 
 
 async def test_an_older_metadata_store(pair: Pair) -> None:
-    """
-    What was committed before the backup stays, forgotten or not; what was open then, or began later, is aborted.
+    """What was committed before the backup stays, forgotten or not; transactions that were open then, or began later,
+    are aborted.
 
     Also a transaction whose number was reserved before the backup, which opening alone would take for a collected one.
     """
@@ -111,7 +111,7 @@ async def test_an_older_metadata_store(pair: Pair) -> None:
 
 @pytest.mark.parametrize("blocks", [0, 1])
 async def test_the_other_store_is_named(pair: Pair, blocks: int) -> None:
-    """An older metadata store is not taken for a newer one: what it does not know of as aborted would be shown."""
+    """If the wrong store is named as the older one, the restore is refused: aborted messages would be shown."""
 
     async def before(client: Client) -> Any:
         await client.create_topic("orders")
@@ -183,7 +183,7 @@ async def test_an_older_ledger_store(pair: Pair) -> None:
 
 
 async def test_acknowledgments_of_what_is_lost_have_no_effect(pair: Pair) -> None:
-    """Also one that was committed and had not reached its cursor: its position comes again, with another message."""
+    """Committed acks that had not reached the cursor are dropped, too: another message gets their position."""
 
     async def before(client: Client) -> None:
         await client.create_topic("orders")
@@ -255,7 +255,7 @@ async def test_presumed_deaths_of_what_is_lost_have_no_effect(pair: Pair, monkey
 
 
 async def test_stores_that_never_belonged_together(pair: Pair) -> None:
-    """Refused, unless forced; then whatever was written in a transaction is aborted, and the rest is there."""
+    """Unrelated stores are refused unless forced; then transactional messages are aborted, and others remain."""
 
     async def filled(client: Client) -> None:
         await client.create_topic("orders")
@@ -276,7 +276,7 @@ async def test_stores_that_never_belonged_together(pair: Pair) -> None:
 async def test_opening_is_refused_until_an_interrupted_restore_is_repeated(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever it stops: what it had begun is finished by repeating it, under the identity that it had chosen."""
+    """An interrupted restore is finished by repeating it, under the identity that it chose first."""
 
     class Stopped(Exception):
         """The command was killed."""
@@ -317,7 +317,7 @@ async def test_opening_is_refused_until_an_interrupted_restore_is_repeated(
 
 
 async def test_nobody_else_may_change_what_is_restored(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that goes on working on the stores is noticed, and the command can be repeated."""
+    """Changes by a running process during the restore are detected, and the command can be repeated."""
     await pair.play(lambda client: client.create_topic("orders"))
     await pair.play(lambda client: sent(client, b"one"))
     real = Reconciliation._write
@@ -337,7 +337,9 @@ async def test_nobody_else_may_change_what_is_restored(pair: Pair, monkeypatch: 
 
 
 async def test_what_was_trimmed_and_returns_is_not_taken_for_committed(pair: Pair) -> None:
-    """Its abort records were collected with it, so an older ledger store shows nothing of it, aborted or not."""
+    """Abort records of trimmed messages were collected, so an older ledger store shows no transactional message
+    that was trimmed.
+    """
 
     async def before(client: Client) -> None:
         await client.create_topic("orders")
@@ -399,7 +401,7 @@ async def test_a_backup_is_not_gone_back_to_twice(pair: Pair) -> None:
 
 
 async def test_a_time_that_the_metadata_store_contradicts_is_refused(pair: Pair) -> None:
-    """It knows of a transaction that ended long after the backup is said to have been taken."""
+    """The metadata store knows a transaction that ended long after the stated time of the backup."""
     start_ms = pair.clock.now_ms()
     await pair.play(lambda client: client.create_topic("orders"))
     await pair.clock.advance(RETENTION_MS)
@@ -410,7 +412,7 @@ async def test_a_time_that_the_metadata_store_contradicts_is_refused(pair: Pair)
 
 
 async def test_two_that_belong_together_are_not_forced(pair: Pair) -> None:
-    """It would abort whatever was sent in a transaction, for nothing."""
+    """Forcing a matching pair would abort all transactional messages without need."""
     await pair.play(lambda client: client.create_topic("orders"))
     await pair.play(lambda client: sent(client, b"kept"))
     with pytest.raises(InvalidInput, match="created together"):
@@ -419,7 +421,10 @@ async def test_two_that_belong_together_are_not_forced(pair: Pair) -> None:
 
 
 async def test_an_interrupted_restore_is_repeated_as_it_was(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it was to abort must not be finished by one that takes it for committed."""
+    """An interrupted restore must be repeated with the same options.
+
+    Other options would keep messages that it had to abort.
+    """
 
     class Stopped(Exception):
         """The command was killed."""
@@ -446,7 +451,7 @@ async def test_an_interrupted_restore_is_repeated_as_it_was(pair: Pair, monkeypa
 
 
 async def test_nobody_restores_what_somebody_has_open(pair: Pair) -> None:
-    """What a process commits while its entries are judged would be confirmed and aborted; nor do two at once."""
+    """A restore of open stores is refused, because commits meanwhile would be aborted; so is a second one at once."""
     await pair.play(lambda client: client.create_topic("orders"))
     request = RestoreRequest(Restored.LEDGER)
 

@@ -84,7 +84,7 @@ async def test_what_every_subscription_acknowledged_goes(stores: Stores) -> None
 
 @pytest.mark.metadata_family("topics of the other family are not split")
 async def test_nothing_is_left_of_a_segment_that_was_split(stores: Stores) -> None:
-    """All of its ledgers go when every subscription has passed it, and its children are read as before."""
+    """All of its ledgers are removed when every subscription has passed it; its children are unchanged."""
     async with stores.open(retention=AT_ONCE) as client:
         await client.create_topic("orders")
         billing = await client.consumer("orders", "billing", start="earliest")
@@ -113,7 +113,9 @@ async def test_nothing_is_left_of_a_segment_that_was_split(stores: Stores) -> No
 
 
 async def test_aborted_messages_hold_nothing_back_while_a_consumer_is_busy(memory: Stores) -> None:
-    """The cursor passes them as soon as everything before them is acknowledged, whatever is still in work behind."""
+    """The cursor passes aborted messages as soon as all earlier ones are acknowledged, whatever is in work
+    after them.
+    """
     async with memory.open(retention=AT_ONCE) as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")
@@ -133,7 +135,7 @@ async def test_aborted_messages_hold_nothing_back_while_a_consumer_is_busy(memor
 
 
 async def test_pending_acknowledgments_and_open_transactions_hold_back(stores: Stores) -> None:
-    """What a transaction acknowledged comes back if it aborts; what it wrote is not there yet."""
+    """Acks of an open transaction may be undone, and its messages are not readable yet, so both hold back trimming."""
     async with stores.open(retention=AT_ONCE) as client:
         await client.create_topic("orders")
         await client.create_topic("free")
@@ -177,7 +179,7 @@ async def test_the_last_batches_of_a_pipeline_stay(stores: Stores) -> None:
 
 
 async def test_maintenance_by_hand_leaves_the_next_turn_to_others(memory: Stores) -> None:
-    """A process that lives on, and has no rounds of its own, does not keep the others from theirs."""
+    """A process that trims by hand and has no rounds of its own does not block the rounds of others."""
     rule = {"time_ms": 0, "ledger_age_ms": 1, "interval_ms": 10_000_000}
     clock = memory.environment = VirtualEnvironment()
     async with (
@@ -297,7 +299,7 @@ async def test_rounds_go_on_where_one_was_done_by_hand(memory: Stores) -> None:
 
 
 async def test_a_segment_that_cannot_be_trimmed_keeps_no_other_from_it(memory: Stores) -> None:
-    """A failure is left to a later round."""
+    """An error in one segment does not stop the others; the failed one is retried in a later round."""
     async with memory.open(retention=AT_ONCE) as client:
         for topic in ("one", "two"):
             await client.create_topic(topic)

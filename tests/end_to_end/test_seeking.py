@@ -46,7 +46,7 @@ async def test_an_acknowledgment_under_way_during_a_seek(memory: Stores) -> None
 
 @pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
 async def test_seeking_into_a_batch(stores: Stores, kind: str) -> None:
-    """It begins with that very message; those before it in the batch are done, in every process."""
+    """The next delivery starts at that message; earlier ones of the batch are finished, in every process."""
     async with stores.open() as client:
         await client.create_topic("orders")
         await (await client.producer("orders")).send_many([b"0", b"1", b"2", b"3"])
@@ -74,7 +74,7 @@ async def test_seeking_into_a_batch(stores: Stores, kind: str) -> None:
 
 @pytest.mark.metadata_family("it splits or merges topics, and a sealed one takes no markers")
 async def test_a_segment_that_is_finished_while_it_is_moved(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was acknowledged before a seek finishes a split segment late; its children are still received after it."""
+    """A split segment is finished late by acks from before a seek; its children are still received after it."""
     go = asyncio.Event()
     finish = Feed.finish
 
@@ -102,7 +102,7 @@ async def test_a_segment_that_is_finished_while_it_is_moved(memory: Stores, monk
 
 @pytest.mark.metadata_family("it splits or merges topics, and a sealed one takes no markers")
 async def test_seeking_the_ends(stores: Stores) -> None:
-    """Earliest: everything that is there again, over splits; latest: nothing but what comes after."""
+    """Earliest delivers all stored messages again, over splits; latest delivers only later messages."""
     async with stores.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")

@@ -65,7 +65,7 @@ async def test_failover_goes_to_the_next_in_order(stores: Stores) -> None:
 async def test_nothing_overtakes_what_a_leaving_consumer_had(
     memory: Stores, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even while it is looked up, slowly, what of that is to be delivered again."""
+    """While unacknowledged messages of a leaving consumer are looked up slowly, no later message is delivered."""
     async with memory.open(subscriptions={"unacknowledged_messages_max": 2}) as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")

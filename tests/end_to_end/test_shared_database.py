@@ -76,7 +76,7 @@ async def test_two_installations_in_two_schemas(postgresql: ServerStores) -> Non
 
 
 async def test_who_listens_learns_names(postgresql: ServerStores, stranger: str) -> None:
-    """Of a store that it cannot read, a login learns by LISTEN what changed, and nothing of what was written."""
+    """By LISTEN on a store that it cannot read, a login learns which names changed, and no contents."""
     secrets = [b"a secret that is sent alone", b"a secret of a transaction", b"header-of-a-secret"]
 
     async with postgresql.open() as client, postgresql.open() as other, connected(stranger) as listening:
@@ -107,7 +107,7 @@ async def test_who_listens_learns_names(postgresql: ServerStores, stranger: str)
 
 
 async def test_who_notifies_forges_nothing(postgresql: ServerStores, stranger: str) -> None:
-    """Whatever a login notifies, no message appears by it, no transaction is committed, and none goes missing."""
+    """Notifications of any login create no messages, commit no transaction, and hide none."""
     async with postgresql.open() as client, postgresql.open() as other, connected(stranger) as forging:
         for topic in ("t", "other"):
             await client.create_topic(topic)
@@ -143,7 +143,7 @@ async def test_who_notifies_forges_nothing(postgresql: ServerStores, stranger: s
 
 
 def _ended(txn: str) -> list[str]:
-    """Return what says that a transaction was committed, as releases that believed it notified that."""
+    """Return a notification of a commit, as earlier releases trusted it."""
     header = {
         "state": "COMMITTED",
         "timeout_ms": 9_999_999_999_999,
@@ -159,7 +159,7 @@ def _ended(txn: str) -> list[str]:
 
 
 def _entries() -> list[str]:
-    """Return what says that entries were appended, wherever the ledgers of a small database may end."""
+    """Return notifications of appended entries, for any ledger end in a small database."""
     data = b64encode(encode_entry((EntryMessage(b"k", b"forged", (), 99, 1),), "evil", None)).decode()
     return [
         json.dumps([[managed, ledger, place, data]])
@@ -170,7 +170,7 @@ def _entries() -> list[str]:
 
 
 def _flood() -> list[str]:
-    """Return much that names what there is not, and what cannot be understood."""
+    """Return many notifications with unknown names and invalid contents."""
     return [json.dumps(list(range(1, 1_000)))] * 300 + ["*", "[", "[" * 7_000, '[["/txn"]]', "\u2028"] * 20
 
 

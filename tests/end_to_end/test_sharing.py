@@ -165,7 +165,7 @@ async def test_who_joins_stops_nobody(memory: Stores, clock: VirtualEnvironment)
 
 
 async def test_a_handover_takes_a_bounded_time(memory: Stores, clock: VirtualEnvironment) -> None:
-    """What is not acknowledged by then comes to the next process, and counts for one of the two only."""
+    """Messages that are not acknowledged in time go to the next process, and take effect in one of the two only."""
     async with memory.open() as one, memory.open() as two:
         await one.create_topic("orders", segments=2)
         first = await join(one)
@@ -191,7 +191,9 @@ async def test_a_handover_takes_a_bounded_time(memory: Stores, clock: VirtualEnv
 
 
 async def test_an_open_transaction_is_not_waited_for(memory: Stores, clock: VirtualEnvironment) -> None:
-    """Its acknowledgments are in the store: the next process delivers none of them, unless it is aborted."""
+    """Acks of an open transaction are stored, so the next process delivers none of these messages unless it is
+    aborted.
+    """
     async with memory.open() as one, memory.open() as two:
         await one.create_topic("orders", segments=2)
         first = await join(one)
@@ -263,7 +265,10 @@ async def test_a_paused_process_takes_part_again(memory: Stores, clock: VirtualE
 
 
 async def test_a_restart_under_the_same_name_has_the_same_segments(memory: Stores, clock: VirtualEnvironment) -> None:
-    """At once, although its predecessor's session has not ended; the other process keeps what it has."""
+    """A restarted process gets its segments at once, before its former session ends.
+
+    The other process is unaffected.
+    """
     async with memory.open() as dead, memory.open() as other:
         await dead.create_topic("orders", segments=4)
         await join(dead, name="worker-1")

@@ -207,7 +207,10 @@ async def test_a_repeated_send_of_what_was_trimmed(stores: Stores) -> None:
 
 
 async def test_a_copy_of_another_transaction(stores: Stores) -> None:
-    """Open: a conflict; aborted: sent anew; committed: confirmed. Also when the copy stands in the parent segment."""
+    """A copy in an open transaction is a conflict, an aborted one is sent again, a committed one is confirmed.
+
+    The same holds for a copy in the parent segment.
+    """
     async with stores.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders", name="till-7")
@@ -233,7 +236,7 @@ async def test_a_copy_of_another_transaction(stores: Stores) -> None:
 
 
 async def test_a_name_used_again_without_chosen_ids_sends_anew(stores: Stores) -> None:
-    """A restarted producer that counts by itself does not meet the ids of its earlier life."""
+    """A restarted producer without chosen sequence ids does not collide with its earlier ids."""
     for _ in range(2):
         async with stores.open() as client:
             if not await client.topics.list():
@@ -245,7 +248,7 @@ async def test_a_name_used_again_without_chosen_ids_sends_anew(stores: Stores) -
 
 
 async def test_one_segment_alone(stores: Stores) -> None:
-    """Producers, consumers and readers of a segment stay with it; a sealed one refuses."""
+    """Clients of one segment do not follow its children; a sealed segment refuses messages."""
     async with stores.open() as client:
         await client.create_topic("orders", segments=2)
         name = "segment://public/default/orders/0000-7fff-0"

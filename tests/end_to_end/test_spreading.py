@@ -113,7 +113,7 @@ async def test_hosts_share_the_coordinators(memory: Stores, clock: VirtualEnviro
 
 
 async def test_a_host_that_was_paused_takes_part_again(memory: Stores, clock: VirtualEnvironment) -> None:
-    """Its session ended and others took its coordinators: it holds none of those until it gets its share anew."""
+    """Others took its coordinators when its session ended: the host holds none of them until it gets a new share."""
     async with memory.open() as paused, memory.open() as other:
         for client in (paused, other):
             await begun(client)
@@ -126,7 +126,7 @@ async def test_a_host_that_was_paused_takes_part_again(memory: Stores, clock: Vi
 
 
 async def test_more_hosts_than_coordinators(memory: Stores, clock: VirtualEnvironment) -> None:
-    """Who holds none begins transactions all the same, and every id is given once."""
+    """A host without a coordinator begins transactions, too, and every id is given once."""
     async with AsyncExitStack() as stack:
         opening = [memory.open(transactions={"coordinators": 2}) for _ in range(4)]
         hosts = [await stack.enter_async_context(one) for one in opening]
@@ -244,7 +244,7 @@ async def test_what_a_killed_host_left_open_is_aborted_at_once(
 
 
 async def test_a_session_that_nobody_heard_of_is_gone_all_the_same(memory: Stores, clock: VirtualEnvironment) -> None:
-    """A process that does not sweep begins and dies between two sweeps: its end alone wakes the elected one."""
+    """A process begins a transaction and dies between two sweeps: its session's end alone wakes the elected sweeper."""
     bounds = {"sweep_interval_ms": HOUR_MS}
     async with memory.open(transactions=bounds) as elected:
         await elected.host.coordinator()
@@ -320,7 +320,7 @@ async def test_one_session_is_asked_for_however_often_asking_is_given_up(
 async def test_an_orphan_that_cannot_be_aborted_keeps_no_other_from_it(
     memory: Stores, clock: VirtualEnvironment
 ) -> None:
-    """The second one is aborted at once; the first one, which failed, is tried again soon and not at the interval."""
+    """Other orphans are aborted at once; the failed one is retried soon, before the next interval."""
     bounds = {"sweep_interval_ms": HOUR_MS}
     async with memory.open(transactions=bounds) as elected:
         coordinator: Any = await elected.host.coordinator()

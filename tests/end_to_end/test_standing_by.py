@@ -193,7 +193,7 @@ async def test_a_paused_owner_can_only_fail(memory: Stores, stand_by: bool | Non
 
 @pytest.mark.parametrize("stand_by", [False, True, None])
 async def test_acknowledging_as_the_lease_is_lost(memory: Stores, stand_by: bool | None) -> None:
-    """In the moment in which its lease is lost what a consumer has seen is acknowledged as by any other process."""
+    """While the lease is being lost, acks of received messages are accepted as from any other process."""
     async with memory.open() as client:
         await prepared(client)
         consumer = await client.consumer("orders", "billing", start="earliest", stand_by=stand_by)
@@ -214,7 +214,7 @@ async def test_acknowledging_as_the_lease_is_lost(memory: Stores, stand_by: bool
 
 
 async def test_acknowledging_while_the_lease_is_lost(memory: Stores) -> None:
-    """What comes again from the dispatch that follows is not handed out, if its acknowledgment was stored meanwhile."""
+    """Redeliveries of the next dispatch are not returned if their acknowledgment was stored meanwhile."""
     async with memory.open() as client:
         await prepared(client, 1)
         consumer = await client.consumer("orders", "billing", start="earliest", stand_by=True)
@@ -247,7 +247,7 @@ async def test_acknowledging_while_the_lease_is_lost(memory: Stores) -> None:
 
 
 async def test_acknowledging_while_the_next_dispatch_begins(memory: Stores) -> None:
-    """One that has read, and that the consumer is not at yet, looks again before anything of it is handed out."""
+    """A new dispatch that has read, but is not yet used, reads again before it returns messages."""
     async with memory.open() as client:
         await prepared(client, 1)
         consumer = await client.consumer("orders", "billing", start="earliest", stand_by=True)
@@ -314,7 +314,7 @@ async def test_what_was_done_before_somebody_joined_does_not_come_to_it(memory: 
 async def test_a_segments_lease_is_lost_while_what_follows_it_is_delivered(
     memory: Stores, stand_by: bool | None
 ) -> None:
-    """What was delivered behind messages that are taken back is not handed out before those come again."""
+    """Messages delivered after ones that are taken back are not returned before those are redelivered."""
     async with memory.open() as client:
         await prepared(client, 2)
         await client.split("orders", 0)
@@ -473,7 +473,7 @@ async def test_several_that_live_under_one_name(memory: Stores) -> None:
 
 
 async def test_standing_by_reads_nothing(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It waits for the store's word that the lease has ended: hours of waiting cost not one read."""
+    """A waiting consumer relies on the store's notification of the lease's end, and reads nothing, even for hours."""
     clock = memory.environment = VirtualEnvironment()
     async with memory.open() as client, memory.open(transactions={"sweep": False}) as elsewhere:
         await prepared(client)
@@ -548,7 +548,7 @@ async def test_a_lease_that_cannot_be_given_back_at_once_is_given_back_later(mem
 def test_a_lease_left_over_is_no_obstacle_here(
     memory: Stores, monkeypatch: pytest.MonkeyPatch, lost: str, name: str | None, next_name: str | None
 ) -> None:
-    """A process that may still have it, for a consumer of another name, takes it again, and gives it back later."""
+    """A process that still holds a lease for another consumer name reuses it, and gives it back later."""
 
     async def work() -> None:
         clock = memory.environment = VirtualEnvironment()
@@ -602,7 +602,7 @@ def test_a_lease_left_over_is_no_obstacle_here(
 
 
 def test_leaving_one_segment_in_vain_leaves_the_others(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A consumer cannot look at the cursor while it closes; its process has another one, and gives all back later."""
+    """If reading one cursor fails during the close, the other segment's lease is given back, and this one later."""
 
     async def work() -> None:
         memory.environment = VirtualEnvironment()
@@ -628,7 +628,7 @@ def test_leaving_one_segment_in_vain_leaves_the_others(memory: Stores, monkeypat
 
 
 async def test_waiting_until_takes_no_news_from_a_receiver(memory: Stores) -> None:
-    """A call that begins to wait in the moment in which a message comes does not hide it from ``receive``."""
+    """A wait that begins as a message arrives does not hide that message from ``receive``."""
     memory.environment = VirtualEnvironment()
     async with memory.open() as client:
         await prepared(client, 0)

@@ -55,7 +55,7 @@ async def outcomes(sends: list[asyncio.Task[Any]]) -> list[type]:
 
 @pytest.mark.parametrize("begun", [False, True])
 async def test_a_stopped_lane_leaves_nobody_waiting(memory: Stores, begun: bool) -> None:
-    """What was under way may stand there, what waited does not; and closing the producer comes to an end."""
+    """A message in progress may be stored, waiting ones are not; closing the producer ends."""
     async with memory.open(client={"entry_messages_max": 1}) as client:
         await client.create_topic("orders")
         under_way = asyncio.Event()
@@ -103,7 +103,9 @@ async def test_a_stopped_change_of_route_leaves_nobody_waiting(memory: Stores) -
 
 @pytest.mark.parametrize("alone", [False, True])
 async def test_a_message_that_may_stand_is_not_said_to_have_failed(memory: Stores, alone: bool) -> None:
-    """It was stored, its reply was lost, and then the segment was sealed: what fails later does not hide that."""
+    """A message was stored, its reply was lost, and the segment was sealed: a later failure is not reported as
+    refusal.
+    """
     async with memory.open(client={"retry_delay_ms": 1, "retry_delay_ms_max": 1}) as client:
         await client.create_topic("orders")
         lost: list[Any] = []
@@ -129,7 +131,7 @@ async def test_a_message_that_may_stand_is_not_said_to_have_failed(memory: Store
 
 
 async def test_closing_waits_for_sends_that_wait_for_room(stores: Stores) -> None:
-    """Everything that was sent before the close is stored, however few may be in flight at a time."""
+    """Everything that was sent before the close is stored, however few sends may be in flight at a time."""
     async with stores.open(client={"sends_in_flight_max": 2}) as client:
         await client.create_topic("orders", segments=2)
         producer = await client.producer("orders")
@@ -173,7 +175,7 @@ async def test_what_follows_a_message_that_was_not_stored(memory: Stores, stops:
 
 
 async def test_a_cancelled_call_stops_the_producer(memory: Stores) -> None:
-    """It may be stored or not, and its message must keep its place when it is sent again."""
+    """The cancelled message may be stored or not, and must keep its place when it is sent again."""
     async with memory.open(client={"retries_max": 0, "entry_messages_max": 1}) as client:
         await client.create_topic("orders")
         producer = await client.producer("orders", name="shop", stop_after_failure=True)

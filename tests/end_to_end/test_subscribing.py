@@ -157,7 +157,7 @@ def at_every_step(
 
 
 def test_a_subscription_that_begins_while_it_is_given_up(memory: Stores) -> None:
-    """It lives or it does not; what was given up of its earlier life does not break it."""
+    """The subscription is either live or deleted; remains of its earlier life do not break it."""
 
     async def then(client: Client, paused: Paused) -> None:
         await subscribe_latest(client.topics)
@@ -247,7 +247,10 @@ def test_a_split_that_outlives_a_subscription(memory: Stores) -> None:
 
 
 def test_a_subscription_whose_maker_died(memory: Stores) -> None:
-    """Until the name is listed nothing of it counts; from then on it begins where that one said, on every segment."""
+    """Until the name is listed, the subscription does not exist.
+
+    Then it begins at its stored position on every segment.
+    """
     seen: set[str] = set()
 
     async def then(client: Client, paused: Paused) -> None:
@@ -266,7 +269,7 @@ def test_a_subscription_whose_maker_died(memory: Stores) -> None:
 
 @pytest.mark.parametrize("again", [False, True])
 def test_two_who_subscribe_at_once(memory: Stores, again: bool) -> None:
-    """One of them says where it begins; the other one, however late, moves nothing."""
+    """One of the two calls sets the start position; the other one, however late, moves nothing."""
 
     async def prepare(topics: Topics) -> None:
         if again:
@@ -303,7 +306,7 @@ def test_a_subscription_that_is_given_up_while_it_begins(memory: Stores) -> None
 
 
 async def test_three_lives_at_once(memory: Stores) -> None:
-    """Who makes a cursor of a life that is over makes none of the next, even while that one makes its own."""
+    """A process with an outdated life creates no cursor of the next life, even while that life's own is created."""
     for step in range(STEPS_OF_ONE_SEGMENT**2):
         memory.url += "."
         async with memory.open() as client:

@@ -137,7 +137,7 @@ def test_no_command_prints_control_characters_of_data(
 
 
 def test_json_keeps_data_whole(cli: Any, shared: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every byte can be had back from it."""
+    """JSON output preserves every byte."""
     with monkeypatch.context() as earlier:
         asyncio.run(fill(shared, earlier))
     first, second, *_ = map(json.loads, cli("topic", "consume", TOPIC, "--output", "json").out.splitlines())

@@ -30,7 +30,10 @@ async def waiting(client: Client) -> UndecidedMessages:
 
 
 async def test_a_reader(stores: Stores) -> None:
-    """It knows from its opening on, also after the transaction ended; one that leaves out nothing says so."""
+    """The reader knows this from its opening, also after the transaction ended.
+
+    With read_uncommitted, nothing waits.
+    """
     async with stores.open() as client:
         expected = await waiting(client)
         reader = await client.reader("orders")

@@ -46,7 +46,7 @@ def configure(tmp_path: Path) -> Configure:
 
 
 def test_a_program(configure: Configure, caplog: pytest.LogCaptureFixture) -> None:
-    """It is warned, and works; a store that the plugin may provide is refused with the reason."""
+    """The program gets a warning and works; a store that needs the plugin is refused with the reason."""
 
     async def work(path: Path) -> None:
         async with txnframework.open(path) as client:
@@ -60,7 +60,7 @@ def test_a_program(configure: Configure, caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_a_command(configure: Configure, capsys: pytest.CaptureFixture[str]) -> None:
-    """It prints a note, and works; it fails if the configuration names what is missing."""
+    """The command prints a note and works; it fails if the configuration needs the plugin."""
     assert main(["--config", str(configure("memory")), "topic", "create", "orders"]) == 0
     note = capsys.readouterr().err
     assert note.startswith(f"Note: a plugin is left out: {REASON}")
@@ -69,7 +69,7 @@ def test_a_command(configure: Configure, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_doctor(configure: Configure, capsys: pytest.CaptureFixture[str]) -> None:
-    """It has a remedy for the plugin, and examines everything else."""
+    """Doctor prints a remedy for the plugin, and checks everything else."""
     assert main(["--config", str(configure("memory")), "doctor", "--output", "json"]) == 1
     found = {one["check"]: one for one in json.loads(capsys.readouterr().out)}
     assert REASON in found["plugins"]["found"]

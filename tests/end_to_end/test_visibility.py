@@ -77,7 +77,10 @@ async def test_two_interleaved_transactions_are_delivered_in_position_order(stor
 
 
 async def test_no_path_shows_what_is_open_or_aborted(stores: Stores) -> None:
-    """Subscription, new subscription, reader, redelivery, seek: none; read_uncommitted shows it and says so."""
+    """No path shows open or aborted messages: subscription, reader, redelivery, seek.
+
+    With read_uncommitted, they are returned and marked.
+    """
     async with stores.open() as client:
         await client.create_topic("orders")
         producer = await client.producer("orders")
@@ -155,7 +158,7 @@ async def test_many_small_transactions_keep_their_order(memory: Stores) -> None:
 
 
 async def test_what_takes_effect_at_the_same_time_is_bounded(memory: Stores) -> None:
-    """So many as the configuration says, so many wait, and what is beyond is left for a sweep."""
+    """The configured number of settlements run at once, as many wait, and a sweep does the rest."""
     bounds: dict[str, object] = {
         "settling_delay_ms": 0,
         "settling_max": 2,

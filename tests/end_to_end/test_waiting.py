@@ -101,7 +101,7 @@ async def test_waiting_at_the_end_of_a_topic(
 async def test_waiting_behind_an_open_transaction(
     memory: Stores, virtual: VirtualEnvironment, reads: Counter[str], kind: str
 ) -> None:
-    """With its messages, and later ones outside of it, standing there unread; its end is noticed without asking."""
+    """Unread messages of and after an open transaction are not polled; the end of the transaction is noticed."""
     alone = {"sweep": False}
     async with memory.open(transactions=alone) as client, memory.open(transactions=alone) as elsewhere:
         await client.create_topic("orders")
@@ -122,7 +122,7 @@ async def test_waiting_behind_an_open_transaction(
 async def test_waiting_for_a_transaction_that_holds_messages(
     memory: Stores, virtual: VirtualEnvironment, reads: Counter[str]
 ) -> None:
-    """What an open transaction acknowledged is not asked after; when that aborts, it comes again at once."""
+    """Acks of an open transaction are not polled; when it aborts, the messages are redelivered at once."""
     async with memory.open(transactions={"sweep": False}) as client:
         await client.create_topic("orders")
         await (await client.producer("orders")).send(b"0")

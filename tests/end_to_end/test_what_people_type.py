@@ -12,7 +12,7 @@ from txnframework.errors import InvalidInput
 
 
 async def test_isolation_may_be_text_and_is_never_ignored(memory: Any) -> None:
-    """An isolation level that is not known would otherwise silently read something else than was asked for."""
+    """An unknown isolation level is refused, instead of silently reading something else."""
     async with memory.open() as client:
         await client.create_topic("t")
         async with await client.producer("t") as producer, client.transaction() as txn:
@@ -25,7 +25,7 @@ async def test_isolation_may_be_text_and_is_never_ignored(memory: Any) -> None:
 
 
 async def test_a_transaction_id_travels_as_text(memory: Any) -> None:
-    """What ``str`` makes of an id is what another process can join, ask about and end."""
+    """Another process can use ``str`` of a transaction id to join, query and end the transaction."""
     async with memory.open() as client:
         await client.create_topic("t")
         async with await client.producer("t") as producer:
@@ -66,7 +66,7 @@ async def test_segments_are_found_by_the_topics_name(memory: Any) -> None:
 
 
 async def test_an_id_that_no_message_has(memory: Any) -> None:
-    """Reading from it, or seeking to it, would silently pass everything or nothing."""
+    """Reading from or seeking to an invalid id is refused, instead of silently skipping everything or nothing."""
     async with memory.open() as client:
         await client.create_topic("t")
         await client.create_topic("other")
@@ -91,7 +91,7 @@ async def test_an_id_that_no_message_has(memory: Any) -> None:
 
 
 async def test_a_transactions_id_in_place_of_it(memory: Any) -> None:
-    """An id names a transaction, and is no part of it: what makes it one is said."""
+    """Where a transaction is needed, an id is refused, and the error says how to get a transaction from it."""
     async with memory.open() as client:
         await client.create_topic("t")
         async with (
@@ -111,7 +111,7 @@ def test_a_configuration_that_is_none() -> None:
 
 
 async def test_a_number_in_place_of_a_rule_for_dead_letters(memory: Any) -> None:
-    """The number alone does not say what it counts."""
+    """A bare number is refused, because it does not say what it counts."""
     async with memory.open() as client:
         await client.create_topic("t")
         with pytest.raises(InvalidInput, match=r"dead_letter is a rule such as DeadLetter\(3\), not 5$"):

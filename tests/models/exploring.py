@@ -11,10 +11,10 @@ from typing import NamedTuple, TypeVar
 State = TypeVar("State", bound=Hashable)
 
 Steps = Callable[[State], Iterable[tuple[str, State]]]
-"""What can happen next, in any process, each step with a label; a step is what is atomic in the stores."""
+"""The possible next steps of all processes, with labels; a step is atomic in the stores."""
 
 Harm = Callable[[State], str | None]
-"""What is wrong in a state, or None."""
+"""The violation in a state, or None."""
 
 STATES_MAX = 500_000
 

@@ -56,7 +56,7 @@ def _name(model: ModuleType) -> str:
     [pytest.param(model, rule, id=f"{_name(model)}-{rule.name}") for model in MODELS for rule in model.Rule],
 )
 def test_a_rule_is_needed(model: ModuleType, rule: StrEnum) -> None:
-    """Without the rule just that goes wrong which it is there for: so the model has the danger in it."""
+    """Without the rule, exactly its violation occurs, so the model contains the danger."""
     found = model.explored(without=rule)
 
     assert found.harm == model.HARM[rule], f"without the rule that {rule}, {found}"
@@ -65,7 +65,7 @@ def test_a_rule_is_needed(model: ModuleType, rule: StrEnum) -> None:
 
 @pytest.mark.parametrize("model", MODELS, ids=_name)
 def test_the_rules_are_enough(model: ModuleType) -> None:
-    """With all its rules nothing goes wrong in a model, in any order of its steps; and it has many."""
+    """With all rules, no violation occurs in any order of steps, and the model has many states."""
     found = model.explored()
 
     assert found.harm is None, str(found)

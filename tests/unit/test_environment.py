@@ -1,4 +1,4 @@
-"""A process is named by its program."""
+"""The name of a process contains that of its program."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ def test_name_of_a_process() -> None:
 
 @pytest.mark.parametrize("name", ["a b", "a@b", "a/b", "a\n", "x" * 65, "\x1b[2J"])
 def test_names_that_are_refused(name: str) -> None:
-    """A name that would be taken apart wrongly, or steers a terminal."""
+    """Separators of process names and control characters are refused."""
     with pytest.raises(ConfigurationError, match=r"client\.name"):
         load_config({"client": {"name": name}})

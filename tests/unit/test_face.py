@@ -18,7 +18,7 @@ def imported_for_types() -> dict[str, str]:
 
 
 def test_each_name_is_what_type_checkers_see() -> None:
-    """The names are imported when they are asked for, each from where its type is taken from."""
+    """Names are imported lazily, from the module that type checkers use."""
     places = imported_for_types()
     for name in txnframework.__all__:
         module = importlib.import_module(places[name])
@@ -28,7 +28,7 @@ def test_each_name_is_what_type_checkers_see() -> None:
 
 
 def test_a_name_that_is_not_there() -> None:
-    """Is an AttributeError, as of any module."""
+    """An unknown name raises AttributeError."""
     with pytest.raises(AttributeError, match="'txnframework' has no attribute 'Consmer'"):
         getattr(txnframework, "Consmer")  # noqa: B009 - a type checker knows that it is not there
     assert not hasattr(txnframework, "client_")

@@ -1,4 +1,4 @@
-"""No rooms of the core, and no modules of a distribution, import each other in a circle, not even for types."""
+"""Packages of the core, and modules of a distribution, have no circular imports, not even for types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 CORE = ROOT / "src" / "txnframework"
 PACKAGES = sorted(one.parent for one in [CORE / "__init__.py", *ROOT.glob("plugins/*/src/*/__init__.py")])
 FACADE = "txnframework"
-"""The room of what the package itself defines: its ``__init__``, and names that it re-exports."""
+"""The package's own ``__init__`` and the names that it re-exports."""
 
 
 def rooms_of(package: Path) -> dict[str, set[str]]:
@@ -76,7 +76,7 @@ def _imported(module: Path) -> list[str]:
 
 
 def test_rooms_of_the_core_import_each_other_in_one_direction() -> None:
-    """What a room needs is below it, so that each can be read, tested and changed without those above."""
+    """A package imports only lower packages, so that it can be read, tested and changed without the others."""
     rooms = rooms_of(CORE)
     assert {"errors", "model", "plugin", "config", "broker", "client"} <= rooms.keys()
     assert circle_in(rooms) is None
@@ -84,7 +84,7 @@ def test_rooms_of_the_core_import_each_other_in_one_direction() -> None:
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
 def test_modules_of_a_distribution_import_each_other_in_one_direction(package: Path) -> None:
-    """A reader can begin with a module that imports nothing, and needs nothing that comes later."""
+    """A reader can start with a module that imports nothing."""
     modules = modules_of(package)
     assert modules
     assert circle_in(modules) is None
@@ -101,7 +101,7 @@ def test_modules_of_a_distribution_import_each_other_in_one_direction(package: P
     ],
 )
 def test_a_circle_is_found(tmp_path: Path, statement: str) -> None:
-    """In every form that an import has, and through a third room."""
+    """Circles are found for every form of import, and through a third package."""
     package = tmp_path / "txnframework"
     for room, text in (
         ("upper", "from txnframework.middle import name"),

@@ -12,7 +12,7 @@ from txnframework.metrics import Metrics
 
 
 def test_a_family_is_made_once() -> None:
-    """Two hosts of one process may share a registry, which refuses a second family of one name."""
+    """Two hosts of one process may share a registry, which refuses duplicate families."""
     metrics = Metrics(CollectorRegistry())
     metrics.counter("sent_total", "Sent.").inc()
     metrics.counter("sent_total", "Sent.").inc()
@@ -22,7 +22,7 @@ def test_a_family_is_made_once() -> None:
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the package the sentence says what brings it."""
+    """The error says which package to install."""
     monkeypatch.delitem(sys.modules, "txnframework.metrics")
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(MissingExtra, match=r'needs prometheus_client: pip install "txnframework\[metrics\]"'):

@@ -1,4 +1,4 @@
-"""Names in the tree: modules are nouns, a class name is used once in a distribution, and retired names stay retired."""
+"""Names: modules are nouns, class names are unique in a distribution, and retired names are not used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DISTRIBUTIONS = {
 }
 
 NOUNS_IN_ING = frozenset({"testing", "batching", "blocking"})
-"""Names of modules that end like a verb and are terms of the field."""
+"""Verb-like module names that are terms of the field."""
 
 RETIRED = frozenset(
     {
@@ -40,16 +40,16 @@ RETIRED = frozenset(
         "Waiting",
     }
 )
-"""Words that no class's name ends with: each had several meanings here, or none that the field knows."""
+"""Retired last words of class names, which are ambiguous or unusual."""
 
 TWICE = {
     # The transaction of a program, and the value that describes one: programs and plugin authors use one of them each.
     "txnframework": {"Transaction"},
 }
-"""Class names that a distribution uses twice; each has its reason."""
+"""Class names that a distribution uses twice, with the reason."""
 
 VAGUE = ("Manager", "Handler", "Processor", "Helper", "Utils")
-"""Endings that say nothing about what a class is."""
+"""Endings of class names without a meaning."""
 
 
 def modules(distribution: str) -> list[Path]:
@@ -80,7 +80,7 @@ def last_word(name: str) -> str:
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_modules_are_nouns(distribution: str) -> None:
-    """A module is named by what is in it."""
+    """The name of a module says what it contains."""
     verbs = {
         str(path.relative_to(ROOT))
         for path in modules(distribution)
@@ -91,14 +91,14 @@ def test_modules_are_nouns(distribution: str) -> None:
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_class_names_are_used_once(distribution: str) -> None:
-    """A search for a class finds one."""
+    """A search for a class has one result."""
     twice = {name for name, places in classes(distribution).items() if len(places) > 1}
     assert twice == TWICE.get(distribution, set())
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_retired_names_stay_retired(distribution: str) -> None:
-    """One word has one meaning, and it is the field's."""
+    """A word has one meaning, as in the field."""
     wrong = {
         f"{name} in {places[0]}"
         for name, places in classes(distribution).items()
@@ -108,6 +108,6 @@ def test_retired_names_stay_retired(distribution: str) -> None:
 
 
 def test_last_words() -> None:
-    """A longer word is not taken for one that it ends with."""
+    """Only whole last words are compared."""
     assert last_word("SegmentLane") == "Lane"
     assert last_word("Deadline") == "Deadline"

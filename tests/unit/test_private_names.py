@@ -36,7 +36,7 @@ EXCEPTIONS = {
     # pytest has no public list of the fixtures that a test takes as arguments, apart from those used automatically.
     "pyfuncitem._fixtureinfo",
 }
-"""What is used although it is private; each has its reason."""
+"""Private names that are used, with the reason."""
 
 
 @dataclass
@@ -133,13 +133,13 @@ def uses() -> list[Use]:
 
 
 def test_private_names_of_others_are_not_used(uses: list[Use]) -> None:
-    """What a library may change in any release is not built on; a plugin uses what the core makes public."""
+    """Private names may change in any release; a plugin uses the public names of the core."""
     wrong = [use for use in uses if use.text not in EXCEPTIONS]
     assert not wrong, "\n".join(map(str, wrong))
 
 
 def test_every_exception_is_needed(uses: list[Use]) -> None:
-    """One that is not needed any more would hide the next use."""
+    """An unneeded exception would hide the next use."""
     assert {use.text for use in uses} >= EXCEPTIONS
 
 
@@ -165,7 +165,7 @@ def test_every_exception_is_needed(uses: list[Use]) -> None:
     ],
 )
 def test_uses_are_told_apart(tmp_path: Path, statement: str, found: str | None) -> None:
-    """Of libraries and other distributions, by attribute and by import; not a package's own, nor what is inherited."""
+    """Uses by attribute and by import are found, except for own and inherited names."""
     for package, text in (("one", statement), ("other", "class Base:\n    def _kept(self): ...")):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").write_text(text, encoding="utf-8")

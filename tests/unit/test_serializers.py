@@ -1,4 +1,4 @@
-"""Serializers: what they encode is decoded as it was, and what they say of a bad value shows nothing of it."""
+"""Serializers: decoding reverses encoding, and errors about a value do not show it."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ ALL: list[tuple[Serializer[Any], Any]] = [
 
 @pytest.mark.parametrize(("serializer", "content"), ALL, ids=[repr(one) for one, _ in ALL])
 def test_a_content_comes_back(serializer: Serializer[Any], content: Any) -> None:
-    """Equal, and from bytes."""
+    """The decoded content is equal, also if decoded from bytes."""
     stored = serializer.encode(content)
     assert isinstance(stored, bytes)
     assert serializer.decode(stored) == content
 
 
 def test_pydantic_models() -> None:
-    """Are stored under the names of their aliases, and validated."""
+    """Fields are stored under their aliases, and validated."""
     pydantic = pytest.importorskip("pydantic")
 
     class Model(pydantic.BaseModel):
@@ -111,7 +111,7 @@ def explained(serializer: Serializer[Any], value: bytes) -> str:
     ],
 )
 def test_a_bad_value_is_explained_without_showing_it(serializer: Serializer[Any], value: bytes, reason: str) -> None:
-    """The place that is named consists of names of fields."""
+    """The error has field names only."""
     assert explained(serializer, value) == reason
 
 
@@ -126,14 +126,14 @@ def test_a_bad_value_is_explained_without_showing_it(serializer: Serializer[Any]
     ],
 )
 def test_what_cannot_be_encoded(serializer: Serializer[Any], content: Any, sentence: str) -> None:
-    """Is refused, in a sentence that names its type."""
+    """The error is a sentence with the type."""
     with pytest.raises(InvalidInput) as refused:
         serializer.for_content(content).encode(content)
     assert sentence in str(refused.value)
 
 
 def test_several_serializers() -> None:
-    """The schema id chooses the one that decodes, and the type of the content the one that encodes."""
+    """The schema id chooses the decoder, and the type of the content the encoder."""
     first, second = MsgspecJson(Order, schema="order", version=1), MsgspecJson(LargeOrder, schema="order", version=2)
     text = PlainText()
     both = first | second | text
@@ -146,7 +146,7 @@ def test_several_serializers() -> None:
 
 
 def test_two_serializers_for_the_same_messages() -> None:
-    """Are refused: either could decode a message."""
+    """Two serializers are refused if either could decode a message."""
     with pytest.raises(InvalidInput, match="two of the serializers have the schema id order:1"):
         MsgspecJson(Order, schema="order") | MsgspecJson(Invoice, schema="order")
     with pytest.raises(InvalidInput, match="two of the serializers have no schema"):
@@ -155,7 +155,7 @@ def test_two_serializers_for_the_same_messages() -> None:
 
 @pytest.mark.parametrize(("name", "version"), [("", 1), ("a b", 1), ("a:b", 1), ("a\n", 1), ("x" * 201, 1), (3, 1)])
 def test_names_of_schemas(name: Any, version: int) -> None:
-    """Have few characters, so that a schema id can be printed and parsed."""
+    """A schema name has a limited set of characters, so that its id can be printed and parsed."""
     with pytest.raises(InvalidInput, match="the name of a schema"):
         schema_id_of(name, version)
 
@@ -167,7 +167,7 @@ def test_versions_of_schemas(version: Any) -> None:
 
 
 def test_a_serializer_of_ones_own() -> None:
-    """Says no more of an error than its type, unless it explains it itself."""
+    """Its errors show only their type, unless the serializer explains them."""
 
     class Upper(Serializer[str]):
         def encode(self, content: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Whatever is a time says in its name in which unit: mixing up milliseconds and seconds is wrong by a thousand."""
+"""The name of every time has its unit, because mixing up milliseconds and seconds is wrong by a factor of 1000."""
 
 from __future__ import annotations
 
@@ -45,6 +45,6 @@ def test_times_name_their_unit(path: Path) -> None:
 
 
 def test_a_time_without_a_unit_is_found() -> None:
-    """Otherwise the rule above would hold of everything."""
+    """A time without a unit fails the rule above."""
     source = "def f(timeout: float, timeout_ms: int, wait: Waiting) -> None: ...\nclass A:\n    retry_delay: int = 3"
     assert without_unit(source) == [(1, "timeout"), (3, "retry_delay")]

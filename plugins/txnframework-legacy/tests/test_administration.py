@@ -1,4 +1,4 @@
-"""What an operator sees of the logs, and what is let go of when they are switched back."""
+"""The operator's view of the logs, and what switching them back removes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def administration_of(world: World) -> LogAdministration:
 
 @in_world
 async def test_what_is_in_a_transaction_log(world: World) -> None:
-    """Entries, batches and records as they were written; what is open, with the place of the oldest in its batch."""
+    """Entries, batches and records are shown as written; open ones with their oldest position."""
     process, administration = await world.process(BATCHING), await administration_of(world)
     assert await standings(administration) == []
     beginnings = [asyncio.ensure_future(process.begin()) for _ in range(6)]
@@ -139,9 +139,9 @@ async def acknowledge(client: Client, messages: int, *, held: Sequence[int]) -> 
 
 
 def test_logs_of_acknowledgments(config: Path, run: Callable[..., tuple[int, str, str]]) -> None:
-    """
-    They are switched and told of by subscription; what is held stays held when its batches are dropped, and is
-    committed afterwards.
+    """Logs are switched and listed by subscription.
+
+    Pending acks survive the removal of batches, and are committed later.
     """
     enabled = json.loads(run("pending-ack-batching", "enable", "--output", "json")[1])
     assert enabled == {"logs": "subscriptions", "topic": None, "subscription": None, "enabled": True}

@@ -1,4 +1,4 @@
-"""The rules of migrations notice: each part here breaks one of them, and the test of that rule fails."""
+"""The rules of migrations detect faults: each part here breaks one rule, and the test of that rule fails."""
 
 from __future__ import annotations
 

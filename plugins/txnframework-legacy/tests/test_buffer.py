@@ -1,4 +1,4 @@
-"""The marker buffer: what markers decide, what is never shown, snapshots, and the limit of a sealed topic."""
+"""The marker buffer: the effect of markers, hidden entries, snapshots, and the limit of a sealed topic."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def folded(*found: tuple[Branch | Marker | None, Position]) -> TopicState:
 
 
 def test_a_marker_decides_what_stands_in_front_of_it() -> None:
-    """Listed branches count, others do not; what is open holds everything behind it back."""
+    """Listed branches take effect, others do not; an open transaction blocks everything behind it."""
     entries = [(None, at(0)), (Branch(ONE), at(1)), (Branch(ONE, 5), at(2)), (Branch(TWO), at(3)), (None, at(4))]
     state = folded(*entries)
     assert (state.readable(), state.of_branch(Branch(ONE))) == (at(0), Visibility.OPEN)
@@ -90,7 +90,7 @@ def test_the_first_marker_decides() -> None:
 
 
 def test_nothing_grows_with_finished_transactions() -> None:
-    """Of committed transactions nothing is kept beyond their ledger; of aborted ones as long as their entries stand."""
+    """Nothing is kept of committed transactions beyond their ledger, and of aborted ones while their entries exist."""
     state = TopicState()
     for number in range(1_000):
         txn, ledger = TxnID(0x8000, number), 1 + number // 100
@@ -148,9 +148,9 @@ async def test_markers_are_never_shown(harness: WorldHarness, world: World) -> N
 
 
 async def test_ending_on_a_sealed_topic_times_out(harness: WorldHarness, world: World) -> None:
-    """
-    The limit of this family: a transaction that wrote to a topic that was sealed since is decided, but never takes
-    effect there. Its end raises EndTransactionTimeout after ``end_timeout_ms``, and what it wrote stays undecided.
+    """The limit of this family: a transaction that wrote to a topic is decided after the topic was sealed, but
+    has no effect there. Its end raises EndTransactionTimeout after ``end_timeout_ms``, and what it wrote stays
+    undecided.
     """
     await send(world, "plain")
     txn = await begin(world)
@@ -195,14 +195,14 @@ async def test_snapshots_recover_the_same(harness: WorldHarness, world: World) -
 
 
 async def test_a_snapshot_past_the_end_is_refused(harness: WorldHarness, world: World) -> None:
-    """A topic that is shorter than what was written down of it was restored from a backup."""
+    """A topic that is shorter than its snapshot says was restored from a backup."""
     await Snapshots(world.ledgers, world.buffer.segment, 1, SnapshotOptions()).write(TopicState(Position(10**9, 5)), 0)
     with pytest.raises(StoreMismatch):
         await world.buffer.recover()
 
 
 async def test_transactions_of_another_family_are_refused(harness: WorldHarness, world: World) -> None:
-    """A transaction whose decision stands elsewhere cannot be judged here; nothing is appended."""
+    """The decision of such a transaction is stored elsewhere, so nothing is appended."""
     before = await world.ledger.tail()
     with pytest.raises(TransactionDomainMismatch, match="metadata family"):
         await send(world, "x", TxnID(0, 1))

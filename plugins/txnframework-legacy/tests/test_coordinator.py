@@ -1,4 +1,4 @@
-"""The coordinator ``log``: what its log says, ending in two phases, and what others do with what was left half done."""
+"""The coordinator ``log``: the records of its log, two-phase ends, and completion by other processes."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ def test_transition_table(before: State, after: State) -> None:
 
 @pytest.mark.parametrize("expected", [one for one in State if one is not State.OPEN])
 def test_a_wrong_expected_state_changes_nothing(expected: State) -> None:
-    """A record that was written on another state than the one it meets is passed over."""
+    """A record that expects another state than the current one is skipped."""
     found = begun()
     found.apply(Update(number=1, expected=expected.value, state=State.COMMITTING.value, at_ms=99), position(9))
     assert state(found) is State.OPEN
 
 
 def test_participants_are_added_once_and_only_while_open() -> None:
-    """Topics and subscriptions are there once each, whatever was repeated; what comes after the decision is not."""
+    """Repeated topics and subscriptions are added once; those after the decision are not added."""
     found = begun()
     for _ in range(2):
         found.apply(AddPartition(number=1, segments=[HERE.segment]), position(5))
@@ -95,7 +95,7 @@ def test_participants_are_added_once_and_only_while_open() -> None:
 
 
 def test_records_of_what_is_not_known_hinder_nothing() -> None:
-    """What is left of transactions whose beginning was trimmed is passed over; so is a beginning that is repeated."""
+    """Records of transactions whose beginning was trimmed, and repeated beginnings, are skipped."""
     found = begun(State.COMMITTING)
     for record in (
         Update(number=7, expected="OPEN", state="ABORTING", at_ms=1),
@@ -110,7 +110,7 @@ def test_records_of_what_is_not_known_hinder_nothing() -> None:
 
 
 def test_what_is_needed_of_a_log() -> None:
-    """A ledger is needed while a transaction that began in it is not forgotten; what is trimmed was."""
+    """A ledger is needed while a transaction that began in it is remembered; trimmed ledgers had none."""
     found = Transactions(LOG_FAMILY_BIT)
     for number in (1, 2, 3):
         found.apply(New(number=number, created_ms=0, deadline_ms=0), position(0, ledger=number))
@@ -157,7 +157,7 @@ async def never(*_: object) -> None:
 
 @pytest.mark.parametrize("answers", [True, False], ids=["refuses", "does not answer"])
 def test_ending_times_out_when_its_time_is_up(answers: bool) -> None:
-    """EndTransactionTimeout comes when the configured time is over, not a moment before and none after."""
+    """EndTransactionTimeout is raised exactly when the configured time has passed."""
 
     async def times_out(world: World) -> None:
         process = await world.process()
@@ -176,7 +176,7 @@ def test_ending_times_out_when_its_time_is_up(answers: bool) -> None:
 
 @in_world
 async def test_ending_times_out_and_is_decided(world: World) -> None:
-    """Not every participant in time: EndTransactionTimeout names the transaction; everybody sees it as ended."""
+    """If a participant is late, EndTransactionTimeout names the transaction; every process sees it as ended."""
     process, other = await world.process(), await world.process()
     process.participants.away = {THERE}
     txn = await process.begin(participants=BOTH)
@@ -197,7 +197,7 @@ async def test_ending_times_out_and_is_decided(world: World) -> None:
 
 @in_world
 async def test_a_deleted_participant_holds_nothing_up(world: World) -> None:
-    """There is nothing left for the outcome to take effect on."""
+    """The outcome has no effect on a deleted participant."""
     process = await world.process()
     process.participants.gone = {HERE}
     txn = await process.begin(participants=BOTH)
@@ -219,8 +219,8 @@ async def test_closing_while_participants_are_tried(world: World) -> None:
 
 @in_world
 async def test_who_was_paused_over_the_end_does_not_claim_to_know_it(world: World) -> None:
-    """
-    Paused behind its own decision until others have finished and forgotten the transaction: the outcome is unknown.
+    """A process pauses after its own decision until others have settled and removed the transaction: the outcome is
+    unknown.
 
     That the transaction is not found would say that it was not committed, and it was.
     """
@@ -240,7 +240,7 @@ async def test_who_was_paused_over_the_end_does_not_claim_to_know_it(world: Worl
 
 @in_world
 async def test_what_was_left_half_ended_is_finished_by_another_process(world: World) -> None:
-    """Killed after any step of ending, in either direction: a sweep of another process tells everybody."""
+    """After a kill at any step, a sweep of another process notifies every participant."""
     for action, outcome in ((Action.COMMIT, State.COMMITTED), (Action.ABORT, State.ABORTED)):
         for step in range(1, 6):
             process, survivor = await world.process(), await world.process()
@@ -263,7 +263,7 @@ async def test_what_was_left_half_ended_is_finished_by_another_process(world: Wo
 
 @in_world
 async def test_coordinators_that_are_not_configured_any_more(world: World) -> None:
-    """What was begun while there were more of them is listed, aborted when it is overdue, and finished as ever."""
+    """Transactions of removed coordinators are listed, aborted when overdue, and finished."""
     world.transactions = type(world.transactions)(coordinators=8)
     before = [await world.process() for _ in range(16)]
     left_open = [await process.begin(participants=BOTH) for process in before]
@@ -284,7 +284,7 @@ async def test_coordinators_that_are_not_configured_any_more(world: World) -> No
 
 @in_world
 async def test_stuck_ones_do_not_keep_others_from_their_turn(world: World) -> None:
-    """However many cannot be finished, sweeps come to those that can."""
+    """Sweeps reach the other transactions, however many cannot be finished."""
     world.transactions = type(world.transactions)(coordinators=1, sweep_transactions_max=3, end_timeout_ms=1)
     process = await world.process()
     stuck = [await process.begin(participants=frozenset({THERE})) for _ in range(7)]
@@ -327,7 +327,7 @@ async def test_a_record_is_judged_where_it_stands(world: World) -> None:
 
 @in_world
 async def test_enlisting_in_what_has_ended(world: World) -> None:
-    """Who comes to take part after the decision is refused, also where it took part before; nothing is added."""
+    """Enlisting after the decision is refused, even for existing participants; nothing is added."""
     process, other = await world.process(), await world.process()
     txn = await process.begin(participants=frozenset({HERE}))
     await process.end(txn)
@@ -349,7 +349,7 @@ async def log_ledgers(process: Process, txn: TxnID) -> list[int]:
 
 @in_world
 async def test_the_log_shrinks_to_nothing(world: World) -> None:
-    """When all have ended and are forgotten nothing is left of them; while one is open its ledger stays."""
+    """Nothing remains of ended and forgotten transactions; an open one keeps its ledger."""
     process = await world.process(CoordinatorOptions(ledger_entries_max=5))
     still = await process.begin()
     for _ in range(5):
@@ -368,11 +368,9 @@ async def test_the_log_shrinks_to_nothing(world: World) -> None:
 
 @in_world
 async def test_the_low_watermark(world: World) -> None:
-    """
-    Below it every transaction of a coordinator has ended and is forgotten, in every process, and its ledgers are gone.
-
-    It stays at the oldest that is open, whatever began behind that and has ended, then goes past all of those, and
-    never back.
+    """Below it every transaction of a coordinator has ended and is forgotten, in every process, and its ledgers
+    are gone. The mark is the oldest open transaction. When that ends, the mark passes all ended ones, and it
+    never moves back.
     """
     process = await world.process(CoordinatorOptions(ledger_entries_max=1))
     begun, marks = [], []
@@ -398,7 +396,7 @@ async def test_the_low_watermark(world: World) -> None:
 
 @in_world
 async def test_nothing_is_trimmed_that_began_meanwhile(world: World) -> None:
-    """A transaction that another process begins at any step of trimming is there afterwards, in every process."""
+    """A transaction that begins at any step of trimming is known afterwards, in every process."""
     step, reached = 0, True
     while reached:
         step += 1
@@ -418,7 +416,7 @@ async def test_nothing_is_trimmed_that_began_meanwhile(world: World) -> None:
 
 @in_world
 async def test_who_was_away_while_the_log_was_trimmed(world: World) -> None:
-    """A process that did not read what was trimmed since knows no more of what was forgotten, and reads on."""
+    """A process that missed the trimmed records has the same state as others, and continues to read."""
     away, process = await world.process(), await world.process()
     gone = await process.begin()
     assert (await away.coordinator.describe(gone)).state is State.OPEN

@@ -1,4 +1,4 @@
-"""Appends that many make at the same moment."""
+"""Simultaneous appends of many callers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_what_comes_meanwhile_goes_together(topic: Topic) -> None:
 
 @pytest.mark.parametrize("options", [{"entries_max": 3, "bytes_max": 10}])
 async def test_a_call_is_bounded(topic: Topic) -> None:
-    """By entries and by bytes, unless one append is larger; and it goes to one ledger."""
+    """A call is limited by entries and by bytes, unless one append is larger; it has one ledger."""
     hold = topic.connection.hold(1)
     first = topic.begin(b"first")
     await hold.reached.wait()
@@ -133,7 +133,7 @@ async def test_one_that_is_refused_is_refused_alone(topic: Topic) -> None:
 
 
 async def test_given_up_while_it_waits(topic: Topic) -> None:
-    """One that was given up before its turn is not appended; nor does the one under way, given up, hold up others."""
+    """An append cancelled before its turn is not made; cancelling the running one does not block others."""
     hold = topic.connection.hold(1)
     calls = [topic.begin(b"first"), topic.begin(b"a"), topic.begin(b"b")]
     await hold.reached.wait()

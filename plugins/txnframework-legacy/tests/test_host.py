@@ -38,7 +38,7 @@ def marked(request: pytest.FixtureRequest, tmp_path: Path) -> HostStores:
 
 
 async def test_produce_and_acknowledge_in_one(stores: HostStores) -> None:
-    """What a transaction sends and acknowledges over persistent topics takes effect as one, or not at all."""
+    """Sends and acks of one transaction take effect together or not at all."""
     async with stores.open() as client:
         for topic in (ORDERS, INVOICES):
             await client.create_topic(topic)
@@ -93,7 +93,7 @@ async def test_several_messages_and_a_following_consumer(marked: HostStores) -> 
 
 
 async def test_what_a_process_left_open_is_aborted(stores: HostStores) -> None:
-    """A client that goes leaves no open transaction behind: what it sent is gone, what stands behind it is read."""
+    """Closing a client aborts its open transactions, so later messages can be read."""
     async with stores.open() as client:
         await client.create_topic(ORDERS)
     async with stores.open() as client:
@@ -108,7 +108,7 @@ async def test_what_a_process_left_open_is_aborted(stores: HostStores) -> None:
 
 
 async def test_what_is_beside_a_topic_goes_with_it(marked: HostStores) -> None:
-    """A deleted topic leaves no log and no snapshot behind, and the next one of its name begins with nothing."""
+    """A deleted topic leaves no log and no snapshot, and the next topic of the name starts empty."""
     options: dict[str, Any] = {"buffers": {"marker": {"snapshot_entries": 1}}}
 
     async def beside(client: Client) -> list[str]:
@@ -157,7 +157,7 @@ async def test_a_transaction_belongs_to_one_family(stores: HostStores) -> None:
 
 
 async def test_nobody_reads_its_ledger_without_the_buffer(stores: HostStores) -> None:
-    """Neither buffer plans a range for who reads the ledger alone, and what needs a plan says so and what to do."""
+    """Neither buffer plans ranges for readers of the ledger alone; callers that need a plan get a clear error."""
     async with stores.open() as client:
         await client.create_topic(ORDERS)
         buffer = (await client.host.segment(ORDERS)).buffer

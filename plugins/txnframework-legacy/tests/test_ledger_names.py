@@ -1,4 +1,4 @@
-"""Ledgers beside a topic: they go with it, and never with another topic of its name."""
+"""Ledgers beside a topic are removed with it, and never with another topic of its name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OTHER = "persistent://public/default/orders-2"
 
 
 async def test_what_belongs_to_ended_topics_goes() -> None:
-    """Those of deleted topics go, in whichever life; those of the one that has the name now and of others stay."""
+    """Ledgers of deleted topics are removed, in any life; those of the present topic and of others remain."""
     space = MemorySpace(VirtualEnvironment())
     ledgers = cast(ILedgerStore, await space.open_ledgers())
     store = cast(IMetadataStore, await space.open_metadata())

@@ -110,7 +110,7 @@ def records(count: int, size: int = 10) -> list[bytes]:
 
 @in_log(OFF)
 async def test_without_batching_each_record_is_an_entry(log: Log) -> None:
-    """By default each record is written at once, alone, in the order of the calls; nothing is measured."""
+    """By default each record is written at once, alone, in the order of the calls; no timer runs."""
     positions = [await task for task in await log.begin(*records(5))]
     assert [(position.index, position.size) for position in positions] == [(0, 1)] * 5
     assert positions == sorted(positions)
@@ -124,7 +124,7 @@ async def test_without_batching_each_record_is_an_entry(log: Log) -> None:
 
 @in_log(SMALL)
 async def test_places_are_true(log: Log) -> None:
-    """Each caller learns the entry, its place in the batch and the size of the batch; what is read back is equal."""
+    """Each caller gets the entry, the index in the batch and the batch size; reading returns equal records."""
     positions = await log.add(*records(11))
     assert [(position.index, position.size) for position in positions] == [
         *[(number, 4) for number in range(4)] * 2,
@@ -138,7 +138,7 @@ async def test_places_are_true(log: Log) -> None:
 
 @in_log(SMALL)
 async def test_flush_by_count(log: Log) -> None:
-    """So many records are written at once, without waiting for the delay."""
+    """A full batch is written at once, without waiting for the delay."""
     tasks = await log.begin(*records(4))
     assert all(task.done() for task in tasks)
     assert [flush.reason for flush in log.flushes] == [FlushReason.RECORDS]
@@ -146,7 +146,7 @@ async def test_flush_by_count(log: Log) -> None:
 
 @in_log(SMALL)
 async def test_flush_by_size(log: Log) -> None:
-    """What would not fit any more goes into the next entry."""
+    """A record that does not fit goes into the next entry."""
     tasks = await log.begin(*records(3, size=400))
     assert [task.done() for task in tasks] == [True, True, False]
     assert [(flush.reason, flush.records) for flush in log.flushes] == [(FlushReason.BYTES, 2)]
@@ -170,7 +170,7 @@ async def test_flush_by_delay_and_not_before(log: Log) -> None:
 
 @in_log(SMALL)
 async def test_each_entry_has_a_delay_of_its_own(log: Log) -> None:
-    """A batch that was full before its time does not make the next one's shorter."""
+    """A batch that is full early does not shorten the delay of the next one."""
     await log.begin(b"a")
     await log.environment.advance(SMALL.delay_ms - 1)
     await log.begin(b"b", b"c", b"d")
@@ -183,7 +183,7 @@ async def test_each_entry_has_a_delay_of_its_own(log: Log) -> None:
 
 @in_log(SMALL)
 async def test_a_large_record_is_alone(log: Log) -> None:
-    """A record as large as an entry flushes what waits, which stands before it, and is written alone."""
+    """Waiting records are flushed before a record as large as an entry, which is written alone."""
     small, other, large = await log.begin(b"small", b"other", b"x" * 5_000)
     assert [task.done() for task in (small, other, large)] == [True] * 3
     assert (await small).entry == (await other).entry < (await large).entry
@@ -207,7 +207,7 @@ async def test_the_defaults(log: Log) -> None:
 
 @in_log(SMALL)
 async def test_a_slow_ledger_piles_nothing_up(log: Log) -> None:
-    """While an append takes its time there is one timer at most and one append; order and positions stay true."""
+    """During a slow append, there is at most one timer and one append; order and positions are correct."""
     held = log.connection.hold(1)
     tasks = await log.begin(*records(4))
     await held.reached.wait()
@@ -226,7 +226,7 @@ async def test_a_slow_ledger_piles_nothing_up(log: Log) -> None:
 
 @in_log(SMALL)
 async def test_what_is_due_gathers_on_while_the_ledger_is_busy(log: Log) -> None:
-    """An entry that could not be written yet is not closed: those that come meanwhile stand in it; then it is sent."""
+    """An entry that cannot be written yet accepts further records until it is sent."""
     held = log.connection.hold(1)
     tasks = await log.begin(*records(4))
     await held.reached.wait()
@@ -241,7 +241,7 @@ async def test_what_is_due_gathers_on_while_the_ledger_is_busy(log: Log) -> None
 
 @in_log(Batching(enabled=True, records_max=2, waiting_records_max=6))
 async def test_what_waits_is_bounded(log: Log) -> None:
-    """Beyond so many waiting records callers wait themselves, and are taken in order once there is room."""
+    """Beyond the limit of waiting records, callers wait, and are accepted in order."""
     held = log.connection.hold(1)
     tasks = await log.begin(*records(20))
     await held.reached.wait()
@@ -267,7 +267,7 @@ async def test_each_caller_learns_what_failed(log: Log) -> None:
 
 @in_log(OFF)
 async def test_a_plain_record_learns_what_failed(log: Log) -> None:
-    """Without batching the same errors pass, each to its one caller."""
+    """Without batching, each caller gets the error of its own record."""
     for order, kind in ((log.connection.refuse, Unavailable), (log.connection.lose, OutcomeUnknown)):
         order(1)
         failed, fine = await log.begin(b"failed", b"fine")
@@ -278,7 +278,7 @@ async def test_a_plain_record_learns_what_failed(log: Log) -> None:
 
 @in_log(SMALL)
 async def test_a_caller_that_gives_up_disturbs_nobody(log: Log) -> None:
-    """A cancelled call neither stops its entry nor its neighbours."""
+    """A cancelled call stops neither its entry nor other calls."""
     first, second = await log.begin(b"first", b"second")
     first.cancel()
     await log.environment.advance(SMALL.delay_ms)
@@ -309,7 +309,7 @@ async def test_switching_at_run_time(log: Log) -> None:
 
 @in_log(SMALL)
 async def test_replay_begins_anywhere(log: Log) -> None:
-    """A replay after an entry shows what stands behind it, also where the ledger was closed and begun anew."""
+    """A replay after an entry returns the later ones, also over closed ledgers."""
     first = await log.add(*records(6))
     await log.ledger.roll()
     second = await log.add(b"next")
@@ -336,7 +336,7 @@ async def test_replay_stops_at_what_it_does_not_know(log: Log) -> None:
 
 @in_log(SMALL)
 async def test_closing(log: Log) -> None:
-    """What was begun gets its true result, what was only gathered fails, adding fails; closing twice is fine."""
+    """Begun writes get their results, gathered ones fail, later adds fail; closing may be repeated."""
     held = log.connection.hold(1)
     begun = await log.begin(*records(4))
     gathered = await log.begin(b"gathered")
@@ -357,7 +357,7 @@ async def test_closing(log: Log) -> None:
 
 @in_log(SMALL)
 async def test_closing_tells_of_failures(log: Log) -> None:
-    """An entry that fails while the writer is being closed fails for its callers; the close itself succeeds."""
+    """An entry that fails during the close fails for its callers; the close succeeds."""
     log.connection.lose(1)
     tasks = await log.begin(*records(4))
     await log.writer.close()
@@ -370,7 +370,7 @@ async def test_closing_tells_of_failures(log: Log) -> None:
 
 
 def test_an_entry_goes_with_its_last_record() -> None:
-    """An entry is needed until every record of it is done; the first ledger with such an entry is the first to stay."""
+    """An entry is needed until all of its records are done; ledgers before the first needed entry can go."""
     live = LiveRecords()
     batch = [RecordPosition(Position(1, 0), index, 3) for index in range(3)]
     later = RecordPosition(Position(4, 2))

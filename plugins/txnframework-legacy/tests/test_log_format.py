@@ -1,4 +1,4 @@
-"""What entries of a log look like, and what is refused."""
+"""The format of log entries, and which entries are refused."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def entry(data: bytes) -> LedgerEntry:
 
 
 def test_what_is_encoded_is_decoded_alike() -> None:
-    """A record comes out as it went in, alone or in a batch, also one that looks like an entry itself."""
+    """Decoding reverses encoding, alone or in a batch, also for a record that looks like an entry."""
     for record in RECORDS:
         assert decode_entry(entry(encode_plain(record)), "log") == (record,)
     assert decode_entry(entry(encode_batch(RECORDS)), "log") == RECORDS
 
 
 def test_an_entry_begins_with_magic_and_version() -> None:
-    """Two bytes of magic and two of the version stand in front, by which other programs can tell what it is."""
+    """The first bytes are magic and version, by which other programs recognise an entry."""
     for data, magic in ((encode_plain(b"a"), PLAIN_MAGIC), (encode_batch((b"a",)), BATCH_MAGIC)):
         assert struct.unpack(">HH", data[:4]) == (magic, VERSION)
 
 
 def test_an_unknown_version_is_an_error() -> None:
-    """What another release wrote is refused, with the entry's name, and never passed over."""
+    """An entry of another release is refused by name, and never skipped."""
     for magic in (PLAIN_MAGIC, BATCH_MAGIC):
         with pytest.raises(UnknownFormat, match="entry 3:7 of log txns has format version 9"):
             decode_entry(entry(struct.pack(">HH", magic, 9) + b"future"), "txns")
@@ -49,6 +49,6 @@ def test_an_unknown_version_is_an_error() -> None:
     ],
 )
 def test_what_is_damaged_is_an_error(data: bytes, reason: str) -> None:
-    """An entry that is none of a log, or is cut off, is named with what is wrong."""
+    """The error names the entry and the damage."""
     with pytest.raises(CorruptEntry, match=f"entry 3:7 of txns is damaged: .*{reason}"):
         decode_entry(entry(data), "txns")

@@ -1,4 +1,4 @@
-"""The pending-ack log: who holds what by the log's order, trimming with a base, and the note for other hosts."""
+"""The pending-ack log: holders by the log's order, trimming with a base, and the note for other hosts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_first_record_holds() -> None:
 
 
 def test_settling_ends_what_was_seen() -> None:
-    """A settled transaction holds nothing of what stood there when it was settled; a withdrawn call holds nothing."""
+    """A settled transaction holds none of its earlier records; a withdrawn call holds nothing."""
     held = HeldAcks()
     for number, record in enumerate((acked(ONE, 1, 1), acked(ONE, 2, 2), acked(ONE, 3, 3))):
         held.apply(record, at(number))
@@ -71,7 +71,7 @@ def test_settling_ends_what_was_seen() -> None:
 
 
 def test_a_base_is_what_was_held() -> None:
-    """Who begins at a base goes on as who read everything before it, also where older records are settled later."""
+    """Starting from a base gives the same state as reading everything, also if older records are settled later."""
     whole, later = HeldAcks(), HeldAcks()
     for number, record in enumerate((acked(ONE, 1, 1), acked(TWO, 2, 2), acked(ONE, 3, 3))):
         whole.apply(record, at(number))
@@ -102,7 +102,7 @@ async def log_entries(world: World) -> list[int]:
 
 @pytest.mark.parametrize("kind", [LogFamilyInShortLedgers])
 async def test_the_log_is_empty_when_all_have_ended(harness: WorldHarness, world: World) -> None:
-    """While a transaction is open what it holds is kept, and not much more; when none is, nothing is left."""
+    """While a transaction is open, about its own records are kept; afterwards, the log is empty."""
     still = await begin(world)
     await add(world, still, 1)
     for entry in range(2, 30):
@@ -121,7 +121,7 @@ async def test_the_log_is_empty_when_all_have_ended(harness: WorldHarness, world
 
 
 async def test_who_settles_at_the_same_moment_writes_once(harness: WorldHarness, world: World) -> None:
-    """An outcome that several calls of one process make take effect at a time is recorded by the first of them."""
+    """If several calls of one process apply an outcome at once, the first one records it."""
     await add(world, await begin(world), 1)  # which stays open, so that the log is not emptied
     for step in range(1, 9):
         txn = await begin(world)
@@ -153,7 +153,7 @@ async def test_a_log_that_is_always_in_use_is_shortened(harness: WorldHarness, w
 
 @pytest.mark.parametrize("kind", [LogFamilyInShortLedgers])
 async def test_trimming_at_any_step_changes_nothing(harness: WorldHarness) -> None:
-    """Whatever others add, settle or trim between two steps of a trimming process, all see the same holders."""
+    """Whatever others add, settle or trim between two steps of trimming, all processes see the same holders."""
     async with harness.open() as other:
         step, reached = 0, True
         while reached:
@@ -185,7 +185,7 @@ async def test_trimming_at_any_step_changes_nothing(harness: WorldHarness) -> No
 
 
 async def test_the_topic_says_where_to_look(harness: WorldHarness) -> None:
-    """Before the first acknowledgment is recorded the topic's record names the family, for hosts that lack it."""
+    """The topic's record names the family before the first ack, for hosts without its plugins."""
     topic = TopicName.parse(TOPIC)
     async with harness.open() as world:
         await world.store.put(Put(topic_key(topic), encode(to_record(create_layout(topic, 1))), Expect.ABSENT))
@@ -196,7 +196,7 @@ async def test_the_topic_says_where_to_look(harness: WorldHarness) -> None:
 
 
 async def test_transactions_of_another_family_are_refused(harness: WorldHarness, world: World) -> None:
-    """A transaction whose decision stands elsewhere cannot be judged here; nothing is recorded."""
+    """The decision of such a transaction is stored elsewhere, so nothing is recorded."""
     with pytest.raises(TransactionDomainMismatch):
         await add(world, TxnID(0, 1), 1)
 
@@ -211,7 +211,7 @@ async def test_what_cannot_be_read_is_not_passed_over(harness: WorldHarness, wor
 
 
 async def test_an_outcome_that_was_not_told_everywhere_is_found(harness: WorldHarness, world: World) -> None:
-    """A committed transaction that this subscription was not told of is settled by who opens it, or meets it."""
+    """A committed transaction that this subscription missed is settled when it is opened, or when it conflicts."""
     for recovers in (True, False):
         txn, entry = await begin(world), 10 + recovers
         await add(world, txn, entry)

@@ -82,7 +82,7 @@ def at_a_stand(test: Callable[[Stand], Awaitable[None]]) -> Callable[[], None]:
 
 @at_a_stand
 async def test_those_that_wait_are_settled_together(stand: Stand) -> None:
-    """While one is applied others gather, and are applied with one change, so many at a time; aborted ones are not."""
+    """Outcomes that arrive meanwhile are applied together, up to a limit; aborted ones are not applied."""
     tasks = [*await stand.begin(1), *await stand.begin(2, 3), *await stand.begin(4, state=State.ABORTED)]
     tasks += await stand.begin(5, 6)
     stand.cursor.goes_on.set()
@@ -119,7 +119,7 @@ async def test_who_gives_up_leaves_the_others_to_the_next(stand: Stand) -> None:
 
 @at_a_stand
 async def test_a_failure_is_told_to_all_it_concerns(stand: Stand) -> None:
-    """What could not be applied fails for each of those that it was done for, stays held, and can be settled again."""
+    """If applying fails, each of its calls gets the error, and the outcomes can be settled again."""
     stand.cursor.error = Unavailable("the test says so")
     tasks = [*await stand.begin(1), *await stand.begin(2, 3)]
     stand.cursor.goes_on.set()

@@ -90,7 +90,7 @@ def dropped(number: int, ledger: int = 1) -> tuple[Branch, AbortedBranch]:
 @FORMS
 @pytest.mark.parametrize("seed", range(5))
 def test_what_is_read_is_what_was_written(form: SnapshotOptions, seed: int) -> None:
-    """Whatever the form, and whichever of two processes wrote: what recovers knows what reading everything tells."""
+    """In any form, and from either process, recovery gives the same state as reading everything."""
 
     async def work(ledgers: ILedgerStore) -> None:
         history = History(seed)
@@ -108,7 +108,7 @@ def test_what_is_read_is_what_was_written(form: SnapshotOptions, seed: int) -> N
 
 @FORMS
 def test_what_is_gone_is_trimmed(form: SnapshotOptions) -> None:
-    """As the topic's ledgers go, so does what was written of them; nothing is left when all of them are gone."""
+    """Snapshot data is trimmed with the topic's ledgers, and nothing remains when all are gone."""
 
     async def work(ledgers: ILedgerStore) -> None:
         history = History(3)

@@ -115,15 +115,15 @@ class Wire:
         return stop
 
     def lose_reply(self, match: Match) -> None:
-        """Apply the next step that matches and lose its reply."""
+        """Apply the next matching step and lose its reply."""
         self._lost.append(match)
 
     def refuse(self, match: Match) -> None:
-        """Let the next step that matches fail without being applied."""
+        """Make the next matching step fail without being applied."""
         self._refused.append(match)
 
     def drop(self, match: Match) -> None:
-        """Lose the next step that matches on its way, without telling whether it was applied."""
+        """Lose the next matching step on its way; the outcome is unknown."""
         self._dropped.append(match)
 
     async def _step(self, name: str, argument: Any, call: Callable[[], Awaitable[T]]) -> T:
@@ -193,7 +193,7 @@ class Wire:
 
 
 def path_of(argument: Any) -> str:
-    """Return the path that a step is about: of a step that of its first put, or else of its first delete."""
+    """Return the path of a step: that of its first put, otherwise of its first delete."""
     if isinstance(argument, Step):
         intended = () if argument.intent is None else (argument.intent.put_at(Tail(EARLIEST, 0, False)),)
         argument = (*argument.puts, *argument.deletes, *intended)[0]
@@ -256,7 +256,7 @@ class SharedCursor:
     async def finish(self, move: CursorMove, written: Record | None) -> None: ...
 
     def seek(self, to: Position) -> None:
-        """Move it as a user does: what was gathered before has no effect any more."""
+        """Seek as a user does: earlier acknowledgments have no effect any more."""
         assert self.cursor is not None
         self.cursor = Cursor(self.cursor.incarnation + 1, to)
 
@@ -441,7 +441,7 @@ def branch_of(txn: Transaction, number: int = 0) -> Branch:
 
 
 async def waiting(awaitable: Awaitable[T]) -> asyncio.Future[T]:
-    """Start something that has to wait, and let it come as far as it can."""
+    """Start a coroutine that has to wait, and let it run until it waits."""
     task = asyncio.ensure_future(awaitable)
     await run_ready(200)
     return task

@@ -1,4 +1,4 @@
-"""What was aborted is found when it is fetched; what was aborted before costs nothing until then."""
+"""Aborted branches are looked up when entries are fetched; earlier aborts cost nothing until then."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def put_records(process: Process, *places: tuple[int, Branch]) -> None:
 
 
 async def test_opening_and_looking_again_cost_nothing_for_what_was_aborted_before() -> None:
-    """The same steps after forty as after none, and none of them is about abort records of old."""
+    """Opening takes the same steps after forty aborted transactions as after none, and reads no abort records."""
     world = World()
     process = await world.process()
     await process.send("first")
@@ -55,7 +55,7 @@ async def test_opening_and_looking_again_cost_nothing_for_what_was_aborted_befor
 
 
 async def test_an_outcome_is_looked_up_once() -> None:
-    """A page costs one look at what is not known; reading it again costs none."""
+    """A page needs one lookup for its unknown branches; reading the page again needs none."""
     world = World()
     world.buffer_options = BufferOptions()
     process, reader = await world.process(), await world.process()
@@ -74,7 +74,7 @@ async def test_an_outcome_is_looked_up_once() -> None:
 
 
 async def test_what_is_settled_while_others_are_looked_up_stays_hidden() -> None:
-    """What the last reading told is taken before the look, since the next reading does not tell it any more."""
+    """Outcomes of the last reading are saved before the lookup, because the next reading does not include them."""
     world = World()
     world.buffer_options = BufferOptions(outcomes_max=1)
     process, reader = await world.process(), await world.process()
@@ -95,7 +95,9 @@ async def test_what_is_settled_while_others_are_looked_up_stays_hidden() -> None
 
 @pytest.mark.parametrize("uncommitted", [False, True])
 async def test_entries_that_were_trimmed_while_they_were_judged_are_not_shown(uncommitted: bool) -> None:
-    """Their abort records may have gone as well, so their absence tells nothing."""
+    """Abort records of trimmed entries may be deleted, so a missing record does not show that the entry is
+    committed.
+    """
     world = World()
     process, reader = await world.process(), await world.process()
     await send_aborted(process, "aborted")
@@ -115,7 +117,7 @@ async def test_entries_that_were_trimmed_while_they_were_judged_are_not_shown(un
 
 
 async def test_entries_beyond_what_is_decided_are_not_shown_either_once_they_were_trimmed() -> None:
-    """They are judged one by one, for read_uncommitted only, and for that there is as much time as for the others."""
+    """Such entries are judged one by one, only for read_uncommitted, and within the same time as others."""
     world = World()
     process, reader = await world.process(), await world.process()
     txn = await process.begin()
@@ -142,7 +144,7 @@ async def test_entries_beyond_what_is_decided_are_not_shown_either_once_they_wer
 
 @pytest.mark.parametrize("asked", [1, 4, 5, 40])
 async def test_looking_up_branches_reads_no_more_than_was_asked_for(asked: int) -> None:
-    """However many others were aborted between them, and of whichever coordinators they are."""
+    """A lookup does not read other aborted branches between the requested ones, of any coordinator."""
     process = await World().process()
     branches = [Branch(TxnID(at % 4, 1_000 * at), number) for at, number in product(range(asked), (0, 7))][:asked]
     aborted = set(branches[::3])
@@ -155,7 +157,7 @@ async def test_looking_up_branches_reads_no_more_than_was_asked_for(asked: int) 
 
 
 async def test_a_branch_is_found_in_whichever_ledger_it_is_aborted() -> None:
-    """Without looking at the records of others: two requests for each ledger that has some."""
+    """The lookup takes two requests for each ledger with abort records, and reads no records of other branches."""
     process = await World().process()
     others = [Branch(TxnID(0, at)) for at in range(1, 50)]
     await put_records(process, *((ledger_id, branch) for ledger_id in (1, 2, 5) for branch in others))

@@ -23,7 +23,7 @@ def request(first: int, acks: int = 1, branch: int = 0, processed: ProcessedRang
 
 
 class Recorder:
-    """Records a group when it is let."""
+    """Records a group when the test allows it."""
 
     def __init__(self) -> None:
         self.groups: list[list[int]] = []
@@ -43,7 +43,7 @@ async def started(groups: CallGroups[AckRequest], *requests: AckRequest) -> list
 
 
 async def test_what_waits_of_one_branch_goes_together_up_to_the_bound() -> None:
-    """Others keep their turn; what a batch processed goes alone."""
+    """Calls of other branches keep their turn; the ack of a batch's input is written alone."""
     recorder = Recorder()
     groups = CallGroups(recorder.record, ack_group_rules(3))
     tasks = await started(groups, request(0))
@@ -64,7 +64,7 @@ async def test_what_waits_of_one_branch_goes_together_up_to_the_bound() -> None:
 
 
 async def test_everybody_of_a_group_hears_why_it_failed_and_the_next_one_works() -> None:
-    """Also when what failed is not an error of ours."""
+    """All callers get the error of the group, also an error of another library."""
     recorder = Recorder()
     groups = CallGroups(recorder.record, ack_group_rules(10))
     recorder.go.set()
@@ -80,7 +80,7 @@ async def test_everybody_of_a_group_hears_why_it_failed_and_the_next_one_works()
 
 
 async def test_a_group_goes_on_while_one_of_its_callers_waits() -> None:
-    """Once all were cancelled it is stopped; one that was cancelled before its turn is not recorded."""
+    """A group whose callers were all cancelled is stopped; a call cancelled before its turn is not recorded."""
     recorder = Recorder()
     groups = CallGroups(recorder.record, ack_group_rules(10))
     one, two = await started(groups, request(0), request(1))
@@ -103,7 +103,7 @@ async def test_a_group_goes_on_while_one_of_its_callers_waits() -> None:
 
 
 async def test_one_that_is_cancelled_before_its_turn_is_not_recorded() -> None:
-    """Also if its group begins in the same turn of the loop."""
+    """This holds even if the group begins in the same turn of the loop."""
     recorder = Recorder()
     recorder.go.set()
     groups = CallGroups(recorder.record, ack_group_rules(10))
@@ -143,7 +143,7 @@ async def test_one_that_waits_does_not_stop_another_group() -> None:
 
 
 async def test_closing_tells_everybody() -> None:
-    """What is under way has an unknown outcome, what waits was not recorded."""
+    """Closing fails the running group with an unknown outcome, and the waiting calls as not recorded."""
     recorder = Recorder()
     groups = CallGroups(recorder.record, ack_group_rules(10))
     (running,) = await started(groups, request(0))

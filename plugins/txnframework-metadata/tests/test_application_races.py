@@ -1,4 +1,4 @@
-"""Runs of one application that race, die and start again from older checkpoints: each batch is committed once."""
+"""Racing and restarted runs of one application commit each batch once."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def race(world: World, seed: int, faults: float) -> tuple[list[str], list[
 @pytest.mark.parametrize("faults", [0, 0.03], ids=["calm", "faulty"])
 @pytest.mark.parametrize("seed", range(25))
 def test_each_batch_is_committed_once_however_runs_race(seed: int, faults: float) -> None:
-    """What can be read is what was committed, each batch once; the record knows every one, with what it consumed."""
+    """Readable are exactly the committed batches, each once; the record has each with its consumed ranges."""
     values, told, known = asyncio.run(race(World(), seed, faults))
     assert len(values) == len(set(values)), "a batch was committed twice"
     assert len(known) == len(set(known))

@@ -45,7 +45,7 @@ async def state_of(process: Process, txn_id: TxnID) -> State:
 
 
 async def test_a_run_is_claimed_once_and_past_runs_are_fenced() -> None:
-    """Claiming again is fine for the run that has it; a past run never comes back."""
+    """The same run may claim again; an earlier run never can."""
     world = World()
     process = await world.process()
     assert await process.coordinator.application(APP) is None
@@ -62,7 +62,7 @@ async def test_a_run_is_claimed_once_and_past_runs_are_fenced() -> None:
 
 
 async def test_past_runs_are_bounded() -> None:
-    """Nothing grows with the number of restarts."""
+    """The record does not grow with the number of restarts."""
     world = World()
     world.coordinator_options = CoordinatorOptions(past_runs_max=3)
     process = await world.process()
@@ -74,7 +74,7 @@ async def test_past_runs_are_bounded() -> None:
 
 
 async def test_many_executors_that_begin_one_batch_get_one_transaction() -> None:
-    """Exactly one wins; what the others began is aborted."""
+    """Exactly one transaction is used; those begun by other executors are aborted."""
     world = World()
     processes = [await world.process() for _ in range(8)]
     begun = await asyncio.gather(*(process.coordinator.begin_batch(batch(0), 60_000) for process in processes))
@@ -89,7 +89,7 @@ async def test_many_executors_that_begin_one_batch_get_one_transaction() -> None
 
 
 async def test_the_transaction_of_a_batch_is_found_again_while_it_is_open() -> None:
-    """And another one begins once it has ended, committed or not: writers always stage."""
+    """After its end, committed or not, another transaction begins, because writers always stage."""
     process = await World().process()
     first = await process.coordinator.begin_batch(batch(0), 60_000)
     assert (await process.coordinator.begin_batch(batch(0), 60_000)).txn_id == first.txn_id
@@ -103,7 +103,7 @@ async def test_the_transaction_of_a_batch_is_found_again_while_it_is_open() -> N
 
 
 async def test_a_later_batch_ends_the_earlier_one_and_an_earlier_one_never_a_later() -> None:
-    """A task that was given up long ago must not end what its own run does now."""
+    """A delayed task of an earlier batch must not end a later batch of its own run."""
     process = await World().process()
     first = await process.coordinator.begin_batch(batch(0), 60_000)
     second = await process.coordinator.begin_batch(batch(1), 60_000)
@@ -114,7 +114,7 @@ async def test_a_later_batch_ends_the_earlier_one_and_an_earlier_one_never_a_lat
 
 
 async def test_a_new_run_aborts_the_open_transaction_and_begins_another() -> None:
-    """It never continues it: what the old run's tasks wrote may be another division of the batch."""
+    """A new run never continues the old transaction, whose tasks may have divided the batch differently."""
     world = World()
     old, new = await world.process(), await world.process()
     before = await old.coordinator.begin_batch(batch(3), 60_000)
@@ -128,7 +128,7 @@ async def test_a_new_run_aborts_the_open_transaction_and_begins_another() -> Non
 
 
 async def test_an_old_run_that_is_paused_before_its_record_is_fenced_and_leaves_nothing_open() -> None:
-    """Its compare-and-set meets the new run's record."""
+    """The old run's compare-and-set conflicts with the new run's record."""
     world = World()
     old, new = await world.process(), await world.process()
     await old.coordinator.claim(APP, "run-1")
@@ -145,7 +145,7 @@ async def test_an_old_run_that_is_paused_before_its_record_is_fenced_and_leaves_
 
 
 async def test_an_old_run_that_is_paused_after_its_record_finds_its_transaction_aborted() -> None:
-    """The look after the record: a newer run ended it the moment it was named."""
+    """The check after the record finds that a newer run has ended the transaction."""
     world = World()
     old, new = await world.process(), await world.process()
     await old.coordinator.claim(APP, "run-1")
@@ -170,7 +170,7 @@ async def test_an_old_run_that_is_paused_after_its_record_finds_its_transaction_
     "lost", ["apply /txn-op/", "put /txn-app/", "put /txn/"], ids=["operation", "record", "header"]
 )
 async def test_a_lost_reply_anywhere_leaves_one_open_transaction(lost: str) -> None:
-    """Whatever was applied is found by reading; the batch has one transaction, and the record names it."""
+    """Applied writes are found by reading: the batch has one transaction, which the record names."""
     world = World()
     process = await world.process()
     await process.coordinator.claim(APP, "run-1")
@@ -183,7 +183,7 @@ async def test_a_lost_reply_anywhere_leaves_one_open_transaction(lost: str) -> N
 
 
 async def test_committed_batches_are_known_with_their_ranges_settled_or_not() -> None:
-    """The effect of a transaction that has ended is included before it is settled and after it is collected."""
+    """An ended transaction is included before its settlement and after its collection."""
     world = World(transactions=TransactionsSection(retention_ms=0, max_clock_skew_ms=0))
     process, other = await world.process(), await world.process()
     txn_id = await commit_batch(process, batch(0), settle=False)
@@ -202,7 +202,7 @@ async def test_committed_batches_are_known_with_their_ranges_settled_or_not() ->
 
 
 async def test_the_record_is_written_before_the_operation_goes() -> None:
-    """Otherwise a crash in between loses that the batch was committed."""
+    """Otherwise, a crash in between would lose that the batch was committed."""
     world = World()
     process = await world.process()
     txn_id = await commit_batch(process, batch(0), settle=False)
@@ -226,7 +226,7 @@ async def test_beginning_the_next_batch_carries_the_outcome_of_the_one_before() 
 
 
 async def test_an_aborted_batch_leaves_no_trace_in_the_record() -> None:
-    """Its operations go without effect."""
+    """The operations of an aborted batch are removed without effect."""
     world = World()
     process = await world.process()
     txn = await process.coordinator.begin_batch(batch(0), 60_000)
@@ -238,7 +238,7 @@ async def test_an_aborted_batch_leaves_no_trace_in_the_record() -> None:
 
 
 async def test_finishing_a_batch_may_be_repeated_and_needs_an_open_transaction() -> None:
-    """The last ranges count; a transaction that has ended takes none."""
+    """The last ranges count; an ended transaction accepts none."""
     world = World()
     process = await world.process()
     txn = await process.coordinator.begin_batch(batch(0), 60_000)
@@ -255,7 +255,7 @@ async def test_finishing_a_batch_may_be_repeated_and_needs_an_open_transaction()
 
 
 async def test_committed_batches_are_bounded_and_do_not_come_back() -> None:
-    """One that was dropped for newer ones is not added again by a late settling."""
+    """A late settlement does not add a batch again that was dropped for newer ones."""
     world = World()
     world.coordinator_options = CoordinatorOptions(committed_batches_max=2)
     process = await world.process()
@@ -267,7 +267,7 @@ async def test_committed_batches_are_bounded_and_do_not_come_back() -> None:
 
 
 def test_batches_of_many_segments_are_remembered_while_they_have_few_ranges() -> None:
-    """So a record stays small, but it knows the last two batches however large they are."""
+    """The record stays small, but always has the last two batches, however large they are."""
     ends = {str(segment): Position(1, 9) for segment in range(pure.RANGES_MAX // 4)}
     record = ApplicationRecord(run="r")
     for segments in (ends, ends | {"more": Position(1, 9)}, dict.fromkeys(map(str, range(999)), Position(1, 9))):
@@ -281,7 +281,7 @@ def test_batches_of_many_segments_are_remembered_while_they_have_few_ranges() ->
 
 
 def test_an_outcome_of_another_query_is_added() -> None:
-    """Batch numbers mean nothing across queries."""
+    """Batch numbers of different queries are unrelated."""
     record = ApplicationRecord(run="r", txn="x", committed=[CommittedBatchDocument(query="one", version=9)])
     new = CommittedBatchDocument(query="two", version=0)
     included = pure.with_outcome(record, TxnID(0, 1), new, pure.Bounds(5, 5))
@@ -289,7 +289,7 @@ def test_an_outcome_of_another_query_is_added() -> None:
 
 
 async def test_a_lost_reply_that_cannot_be_read_back_is_an_unknown_outcome() -> None:
-    """Not a plain failure, which would say that the record did not change; calling again finds what was written."""
+    """A plain failure would mean that the record did not change; repeating the call finds the written record."""
     process = await World().process()
     await process.coordinator.claim(APP, "run-1")
     process.wire.lose_reply(step("put", "/txn-app/"))
@@ -318,7 +318,7 @@ async def test_a_run_that_first_calls_late_fences_the_newer_one_and_harms_nothin
 
 
 async def test_a_batch_whose_operations_fill_more_than_a_page_keeps_its_ranges() -> None:
-    """A sweep that comes to its first page settles it by all of them."""
+    """A sweep that reads the first page settles the batch by all of its pages."""
     world = World()
     process = await world.process()
     txn = await process.coordinator.begin_batch(batch(1), 60_000)

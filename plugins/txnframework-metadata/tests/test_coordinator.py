@@ -49,12 +49,12 @@ def end(process: Process, txn_id: TxnID, action: Action, **more: object) -> obje
 
 
 async def test_it_keeps_the_contract_of_its_role() -> None:
-    """verify_provider sees what zope does not."""
+    """verify_provider checks more than zope does."""
     verify_provider(IApplicationCoordinator, (await World().process()).coordinator)
 
 
 async def test_a_transaction_begins_open_and_every_process_sees_it() -> None:
-    """Deadline, principal and session are kept; an unknown id is not found."""
+    """Deadline, principal and session are stored; an unknown id is not found."""
     world = World()
     one, two = await world.process(), await world.process()
     begun = await one.coordinator.begin(Begin(5_000, "ada", "session-1"))
@@ -87,7 +87,7 @@ async def test_beginning_survives_a_lost_reply(applied: bool) -> None:
 
 
 async def test_whoever_began_a_transaction_ends_it_without_reading_it() -> None:
-    """One request, a compare-and-set; if that is refused or its reply is lost, the header is read like anybody's."""
+    """The end is one compare-and-set; if it is refused or its reply is lost, the header is read."""
     world = World()
     process, other = await world.process(), await world.process()
     txn = await process.begin()
@@ -107,7 +107,7 @@ async def test_whoever_began_a_transaction_ends_it_without_reading_it() -> None:
 
 
 async def test_what_was_begun_is_remembered_up_to_a_bound() -> None:
-    """The oldest is forgotten; ending it costs a reading."""
+    """Beyond the limit, the oldest transaction is forgotten; ending it needs a read."""
     world = World()
     world.coordinator_options = CoordinatorOptions(begun_max=2)
     process = await world.process()
@@ -119,7 +119,7 @@ async def test_what_was_begun_is_remembered_up_to_a_bound() -> None:
 
 
 async def test_ending_again_with_the_same_action_and_branches_succeeds() -> None:
-    """And with another one it raises, with the real outcome."""
+    """Ending with another action raises an error with the actual outcome."""
     world = World()
     process, other = await world.process(), await world.process()
     txn = await process.begin()
@@ -142,7 +142,7 @@ async def test_ending_again_with_the_same_action_and_branches_succeeds() -> None
 
 
 async def test_two_ends_that_race_have_one_outcome() -> None:
-    """The compare-and-set decides; the loser learns the real outcome."""
+    """The compare-and-set decides; the loser gets the actual outcome."""
     world = World()
     one, two = await world.process(), await world.process()
     txn = await one.begin()
@@ -168,7 +168,7 @@ async def test_a_commit_whose_reply_was_lost_is_read_back() -> None:
 
 
 async def test_a_commit_that_cannot_be_read_back_is_unknown() -> None:
-    """Not a plain failure: it may have been applied."""
+    """The outcome is unknown, because the commit may have been applied."""
     process = await World().process()
     txn = await process.begin()
     process.wire.lose_reply(HEADER_PUT)
@@ -182,7 +182,7 @@ async def test_a_commit_that_cannot_be_read_back_is_unknown() -> None:
 
 
 async def test_an_end_that_may_still_be_applied_is_unknown_whatever_fails_after_it() -> None:
-    """A second attempt that changed nothing says nothing of the first one, which is still on its way."""
+    """A second attempt without effect does not decide the first one, which may still be applied."""
     process = await World().process()
     txn = await process.begin()
     process.wire.drop(HEADER_PUT)
@@ -215,7 +215,7 @@ async def test_a_begin_that_may_still_be_applied_is_unknown_whatever_fails_after
 
 
 async def test_a_failed_read_before_ending_changes_nothing() -> None:
-    """Unavailable, not unknown: nothing was sent yet."""
+    """The error is Unavailable, because nothing was sent."""
     world = World()
     txn = await (await world.process()).begin()
     process = await world.process()  # which has to read it, as it did not begin it
@@ -226,7 +226,7 @@ async def test_a_failed_read_before_ending_changes_nothing() -> None:
 
 
 async def test_only_its_principal_may_end_a_transaction() -> None:
-    """A transaction without one belongs to everybody."""
+    """Any principal may end a transaction without a principal."""
     process = await World().process()
     owned = await process.coordinator.begin(Begin(1_000, "ada"))
     for principal in ("", "eve"):
@@ -249,7 +249,7 @@ async def test_an_operator_may_end_any_transaction() -> None:
 
 
 async def test_the_operations_say_who_takes_part() -> None:
-    """Segments written to, subscriptions acknowledged on; enlisting is not needed."""
+    """Participants are the written segments and the acknowledged subscriptions; enlisting is not needed."""
     process = await World().process()
     txn = await process.begin()
     await process.coordinator.enlist(txn.txn_id, frozenset({Participant("nowhere")}))
@@ -266,7 +266,7 @@ async def test_the_operations_say_who_takes_part() -> None:
 
 
 async def test_open_transactions_are_listed_by_deadline_in_pages() -> None:
-    """Oldest deadline first; a page goes on after its last one, also when that one has ended since."""
+    """The earliest deadline is first; a page continues after its last transaction, even if that has ended."""
     world = World()
     process = await world.process()
     begun = [await process.begin(timeout_ms) for timeout_ms in (9_000, 3_000, 6_000, 12_000)]
@@ -308,7 +308,7 @@ async def test_waiting_for_an_end_reads_nothing_until_one_has_ended() -> None:
 
 
 async def test_closing_fails_who_waits_and_may_be_repeated() -> None:
-    """A closed coordinator decides nothing."""
+    """Waiting calls fail; a closed coordinator decides nothing."""
     process = await World().process()
     txn = await process.begin()
     waits = await waiting(process.coordinator.watch_ended(frozenset({txn.txn_id})))

@@ -1,4 +1,4 @@
-"""The pure decisions: what overlaps, what may be read, which branches are aborted where."""
+"""The pure decisions: overlapping acks, readable positions, and aborted branches of ledgers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_what_two_transactions_cannot_both_hold(one: Ack, other: Ack, expected: 
 
 
 def test_individual_acks_conflict_with_what_is_done_and_what_is_pending() -> None:
-    """On the cursor, committed and not settled, or held by an open transaction."""
+    """Acks conflict with messages finished by the cursor, committed but not settled, or held by an open transaction."""
     assert judge([Ack(at(3))], around()) == Verdict()
     assert judge([Ack(at(3))], around(pending=(Ack(at(3)),))).other == T2
     assert judge([Ack(at(3))], around(committed=(Ack(at(3)),))).conflict
@@ -84,7 +84,7 @@ def test_individual_acks_conflict_with_what_is_done_and_what_is_pending() -> Non
 
 
 def test_what_shares_no_message_decides_nothing() -> None:
-    """Whether it is pending or has committed, and wherever the cursor is."""
+    """Disjoint acks never conflict, pending or committed, at any position of the cursor."""
     single = [Ack(at(entry)) for entry in range(4)]
     parts = [part(entry, *some) for entry in range(2) for some in ((0,), (1, 2), (3,), (0, 1, 2))]
     cumulative = [upto(entry) for entry in range(3)]
@@ -124,7 +124,7 @@ def test_cumulative_acks_conflict_with_less() -> None:
 
 
 def test_within_one_branch_cumulative_acks_only_move_forward_and_repeating_succeeds() -> None:
-    """An equal one is a retry; a lower one is a mistake."""
+    """Repeating an equal cumulative ack succeeds; a lower one is an error."""
     own = (upto(5), Ack(at(7)), part(8, 0), part(8, 1))
     assert judge([upto(4)], around(own)).conflict
     assert judge([upto(6)], around(own)) == Verdict()
@@ -138,7 +138,7 @@ def test_within_one_branch_cumulative_acks_only_move_forward_and_repeating_succe
 
 
 def test_no_two_accepted_acks_ever_share_a_message() -> None:
-    """Whatever is accepted beside a pending ack, uniting either one leaves every message of the other undone."""
+    """After accepting an ack beside a pending one, applying either leaves the other's messages unfinished."""
     singles = [
         Ack(at(0), 2),
         Ack(at(1), 2),
@@ -182,7 +182,7 @@ def test_the_lowest_open_intent_decides_how_far_may_be_read() -> None:
 
 
 def test_headers_are_asked_for_as_far_as_they_matter() -> None:
-    """Up to the first open one; further if more was announced, because everything announced needs its outcome."""
+    """Headers are read up to the first open one; further if announced entries need their outcomes."""
     intents = [Intent(Branch(txn_id), 1, at(where)) for txn_id, where in ((T1, 1), (T2, 2), (T3, 3))]
     assert undecided(intents, {}, None, 2) == [T1, T2]
     assert undecided(intents, {T1: None}, None, 9) == [T2, T3]
@@ -194,7 +194,7 @@ def test_headers_are_asked_for_as_far_as_they_matter() -> None:
 
 
 def test_how_a_branch_ended_is_remembered_beyond_its_settling() -> None:
-    """The last reading is known whole, in its ledgers; what it and others found, for a bounded number of branches."""
+    """The last reading is kept completely; outcomes of earlier readings are kept for a limited number of branches."""
     one, two, three = Branch(T1), Branch(T2), Branch(T3)
     known = KnownOutcomes(2)
     known.observe({1: frozenset({one}), 3: frozenset({two})}, [three])
@@ -219,7 +219,7 @@ def test_the_least_recently_used_outcomes_are_forgotten() -> None:
 
 
 def test_a_header_of_no_known_state_is_reported() -> None:
-    """With its key; never guessed at."""
+    """The error has the key of the header."""
     document = TransactionHeader(state="MAYBE", timeout_ms=1, created_ms=0)
     with pytest.raises(CorruptRecord, match="state"):
         header_of(Record(Key(f"/txn/{T1}"), encode(document), 1))

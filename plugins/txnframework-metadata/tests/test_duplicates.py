@@ -12,7 +12,7 @@ from txnframework.model.paths import header_key
 
 
 async def test_the_same_send_again_in_the_same_branch_is_confirmed_and_stored_once() -> None:
-    """Also by another process that goes on with the same branch."""
+    """Another process may continue the same branch."""
     world = World()
     process, other = await world.process(), await world.process()
     txn = await process.begin()
@@ -25,7 +25,7 @@ async def test_the_same_send_again_in_the_same_branch_is_confirmed_and_stored_on
 
 
 async def test_a_copy_outside_transactions_and_a_committed_one_count() -> None:
-    """The send is confirmed by them, also once the header of the committed one is gone."""
+    """Such copies confirm the send, also after the header of the committed one is deleted."""
     world = World()
     process = await world.process()
     plain = await process.send_once("a", 1)
@@ -47,7 +47,7 @@ async def test_a_copy_outside_transactions_and_a_committed_one_count() -> None:
 @pytest.mark.parametrize("collected", [False, True])
 @pytest.mark.parametrize("listed", [False, True])
 async def test_a_copy_that_does_not_count_is_replaced(collected: bool, listed: bool) -> None:
-    """Aborted, or in a branch that the commit did not list; also once only its abort record is left."""
+    """A copy is replaced if it is aborted or in an unlisted branch, also if only its abort record remains."""
     world = World()
     process = await world.process()
     txn = await process.begin()
@@ -83,7 +83,7 @@ async def test_a_copy_in_another_open_transaction_or_branch_is_a_conflict() -> N
 
 
 async def test_a_batch_that_is_partly_stored_is_reported_with_what_stands() -> None:
-    """The caller sends the rest."""
+    """The error names the stored messages, and the caller sends the rest."""
     process = await World().process()
     buffer = await process.buffer()
     await buffer.append((entry("a", None, 1, 2, 3),))
@@ -108,7 +108,7 @@ async def test_aborted_batches_of_other_sizes_are_refused_clearly() -> None:
 
 
 async def test_a_repeated_call_keeps_the_order_of_its_entries() -> None:
-    """Some of them stand in an aborted branch and are appended again, before those that were never sent."""
+    """Entries of an aborted branch are appended again, before those that were never sent."""
     process = await World().process()
     txn, later = await process.begin(), await process.begin()
     buffer = await process.buffer()
@@ -124,7 +124,7 @@ async def test_a_repeated_call_keeps_the_order_of_its_entries() -> None:
 
 
 async def test_a_replacement_that_meets_a_closed_ledger_goes_to_the_next_one() -> None:
-    """What the same call had done before is not done again."""
+    """Earlier work of the same call is not repeated."""
     world = World()
     process, other = await world.process(), await world.process()
     txn, later = await process.begin(), await process.begin()
@@ -176,7 +176,7 @@ async def test_an_aborted_copy_is_not_confirmed_after_its_ledger_and_its_records
 
 
 async def test_a_conflict_in_the_middle_of_a_call_tells_of_its_entry_alone() -> None:
-    """Other entries of the call may stand in the branch, which is to be given up; outside one they are sent again."""
+    """In the branch, other entries may be stored, and the branch must be dropped; outside, they are sent again."""
     process = await World().process()
     txn, other = await process.begin(), await process.begin()
     await process.send_once("2", 2, branch_of(other))
@@ -192,7 +192,7 @@ async def test_a_conflict_in_the_middle_of_a_call_tells_of_its_entry_alone() -> 
 
 
 async def test_a_copy_that_was_trimmed_while_it_was_judged_confirms_nothing() -> None:
-    """Its abort record may have gone as well, so its absence does not tell that the copy counts."""
+    """Its abort record may be deleted, too, so a missing record does not show that the copy is committed."""
     world = World()
     process, sender = await world.process(), await world.process()
     txn = await process.begin()

@@ -13,7 +13,7 @@ from txnframework_metadata.options import PendingAckOptions
 
 
 async def test_later_acks_go_into_the_record_that_is_there() -> None:
-    """Up to its bound; a full one gets a successor; of cumulative ones only the furthest is kept."""
+    """A full record gets a successor; of cumulative acks, only the furthest is kept."""
     world = World()
     process = await world.process()
     txn = await process.begin()
@@ -29,7 +29,7 @@ async def test_later_acks_go_into_the_record_that_is_there() -> None:
 
 
 async def test_a_message_of_a_batch_each_time_costs_one_position() -> None:
-    """Parts of one entry are joined, and come apart again when the last one is refused."""
+    """Parts of one entry are joined, and separated again when the last one is refused."""
     world = World()
     process, other = await world.process(), await world.process()
     txn, rival = await process.begin(), await other.begin()
@@ -47,7 +47,7 @@ async def test_a_message_of_a_batch_each_time_costs_one_position() -> None:
 
 @pytest.mark.parametrize("applied_first", [True, False])
 async def test_growing_with_a_lost_reply_is_read_back(applied_first: bool) -> None:
-    """The record tells by itself whether it grew; if not, it is tried again."""
+    """The record shows whether it grew; if not, the write is repeated."""
     world = World()
     process = await world.process()
     txn = await process.begin()
@@ -62,7 +62,7 @@ async def test_growing_with_a_lost_reply_is_read_back(applied_first: bool) -> No
 
 
 async def test_what_a_withdrawal_left_in_doubt_grows_no_more() -> None:
-    """What was confirmed before may be repeated; what comes later has a record of its own."""
+    """Earlier confirmed acks may be repeated; later acks get a record of their own."""
     world = World()
     process, other = await world.process(), await world.process()
     txn, rival = await process.begin(), await other.begin()
@@ -83,7 +83,7 @@ async def test_what_a_withdrawal_left_in_doubt_grows_no_more() -> None:
 
 
 async def test_acks_at_the_same_time_cost_one_write() -> None:
-    """And one look: what waits while a group is under way goes with the next one."""
+    """Concurrent acks take one write and one read; calls that arrive meanwhile share the next group."""
     world = World()
     world.pending_ack_options = PendingAckOptions()
     process = await world.process()
@@ -94,9 +94,9 @@ async def test_acks_at_the_same_time_cost_one_write() -> None:
 
 
 async def test_a_record_goes_only_once_all_of_it_stands_in_another() -> None:
-    """
-    Of two acknowledgments that one record held, repeated together, one is in conflict now: the new record holds only
-    the other, and the earlier one, which may have been confirmed, stays.
+    """Two acknowledgments of one record are repeated, and one now conflicts.
+
+    The new record has only the other one, and the old record, which may be confirmed, stays.
     """
     world = World()
     world.pending_ack_options = PendingAckOptions(confirmed_records_max=1)

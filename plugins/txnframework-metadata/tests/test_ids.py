@@ -26,7 +26,7 @@ async def test_ids_count_up_within_a_block_and_differ_between_processes() -> Non
 
 
 async def test_a_restart_never_gives_an_id_again() -> None:
-    """What a process had reserved and not used is lost with it."""
+    """Unused ids that a process had reserved are lost with the process."""
     world = World()
     before = (await (await world.process()).begin()).txn_id
     after = (await (await world.process()).begin()).txn_id
@@ -45,7 +45,7 @@ async def test_a_block_of_unknown_outcome_is_abandoned() -> None:
 
 
 async def test_concurrent_reservations_give_different_blocks() -> None:
-    """A reservation that lost a race is tried again from what stands there."""
+    """A reservation that lost a race is retried from the stored number."""
     world = World()
     processes = [await world.process() for _ in range(8)]
     begun = await asyncio.gather(*(process.begin() for process in processes for _ in range(15)))
@@ -53,7 +53,7 @@ async def test_concurrent_reservations_give_different_blocks() -> None:
 
 
 async def test_a_refused_reservation_leaves_the_coordinator_usable() -> None:
-    """A failure is passed on and changes nothing; so is a cancelled call."""
+    """The error is raised and changes nothing; a cancelled call changes nothing, either."""
     world = World()
     process = await world.process()
     process.wire.refuse(RESERVE)

@@ -1,4 +1,4 @@
-"""What a process remembers to have announced."""
+"""The intents that a process remembers to have written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIRST, SECOND, THIRD = (TxnID(0, number) for number in range(1, 4))
 
 
 def test_as_many_branches_as_configured_are_remembered() -> None:
-    """Beyond the bound a branch of the oldest transaction is forgotten; what was forgotten gives its room back."""
+    """Beyond the limit, a branch of the oldest transaction is forgotten; forgotten ones free their space."""
     noted = _Noted(3)
     noted.note(Branch(FIRST, 0), 1)
     noted.note(Branch(FIRST, 7), 1)
@@ -39,7 +39,7 @@ def read_headers(process: Process, txn: Transaction) -> int:
 
 
 async def test_whoever_began_a_transaction_adds_to_it_without_reading_it() -> None:
-    """Its header as it was put names the version that the first operations are put by; others read it."""
+    """The beginner knows the version of the header for its first operations; other processes read it."""
     world = World()
     process, other = await world.process(), await world.process()
     await process.send("plain")
@@ -54,7 +54,7 @@ async def test_whoever_began_a_transaction_adds_to_it_without_reading_it() -> No
 
 
 async def test_what_was_forgotten_is_read() -> None:
-    """Beyond the coordinator's bound the oldest one's header is read as anybody's."""
+    """Beyond the coordinator's limit, the oldest header is read."""
     world = World()
     world.coordinator_options = CoordinatorOptions(begun_max=1)
     process = await world.process()
@@ -66,7 +66,7 @@ async def test_what_was_forgotten_is_read() -> None:
 
 @pytest.mark.parametrize("collected", [False, True], ids=["ended", "forgotten"])
 async def test_what_another_process_ended_takes_nothing_from_whoever_began_it(collected: bool) -> None:
-    """What is remembered is out of date then; the store refuses, or the header that is read again does."""
+    """The remembered header is outdated then; the store refuses, or the header is read again."""
     world = World()
     process, other = await world.process(), await world.process()
     await process.send("plain")
@@ -85,7 +85,7 @@ async def test_what_another_process_ended_takes_nothing_from_whoever_began_it(co
 
 
 async def test_what_was_begun_here_takes_operations_of_its_owner_only() -> None:
-    """Without a reading as with one."""
+    """The owner is checked with and without a read."""
     process = await World().process()
     txn = await process.coordinator.begin(Begin(60_000, principal="alice"))
     with pytest.raises(NotTransactionOwner):

@@ -1,4 +1,4 @@
-"""Outcomes made durable in a segment, and what is trimmed."""
+"""Settling outcomes in a segment, and trimming."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WRITE_ABORT = step("put", "/txn-aborted/")
 
 
 async def test_an_abort_record_stands_before_the_intent_goes() -> None:
-    """If it cannot be written nothing is deleted; repeating it finishes."""
+    """If the abort record cannot be written, nothing is deleted; repeating the call finishes."""
     world = World()
     process = await world.process()
     txn = await process.begin()
@@ -41,7 +41,7 @@ async def test_an_abort_record_stands_before_the_intent_goes() -> None:
 
 
 async def test_settling_touches_this_segment_only_and_each_branch_by_its_outcome() -> None:
-    """Branches that count leave nothing, the others one abort record for each ledger."""
+    """Committed branches leave no records, others leave one abort record for each ledger."""
     world = World()
     process = await world.process()
     txn = await process.begin()
@@ -58,7 +58,7 @@ async def test_settling_touches_this_segment_only_and_each_branch_by_its_outcome
 
 
 async def test_settling_reads_what_a_participant_has_to_do_and_no_more() -> None:
-    """The coordinator reads the operations once, for all participants, and they are removed together."""
+    """The coordinator reads the operations once for all participants, and removes them together."""
     world = World()
     process = await world.process()
     txn = await process.begin()
@@ -78,7 +78,7 @@ async def test_settling_reads_what_a_participant_has_to_do_and_no_more() -> None
 
 @pytest.mark.parametrize("lost", ["put /txn-aborted/", "apply delete /txn-op/"])
 async def test_a_lost_reply_while_settling_is_repeated_without_harm(lost: str) -> None:
-    """Every step may be repeated by anybody."""
+    """Any process may repeat any step."""
     world = World()
     process, other = await world.process(), await world.process()
     txn = await process.begin()
@@ -93,7 +93,7 @@ async def test_a_lost_reply_while_settling_is_repeated_without_harm(lost: str) -
 
 
 async def test_two_processes_settle_one_transaction_at_the_same_time() -> None:
-    """Leases only save work."""
+    """Two processes may settle at once, because leases only save work."""
     world = World()
     processes = [await world.process() for _ in range(3)]
     txn = await processes[0].begin()
@@ -135,13 +135,13 @@ async def test_nothing_is_trimmed_that_an_open_transaction_may_still_commit() ->
 
 
 async def trimmed(process: Process) -> TrimmedRecord | None:
-    """Return what is kept of trimming: how far abort records were collected, and since when others wait."""
+    """Return the stored progress of trimming: how far abort records were collected, and since when others wait."""
     found = await process.wire.inner.get(trimmed_key(SEGMENT))
     return None if found is None else decode(TrimmedRecord, found)
 
 
 async def test_how_far_abort_records_were_collected_is_known_before_they_go() -> None:
-    """Two that collect them at the same time, and one that dies in the middle, leave it no lower than that."""
+    """Two concurrent collectors, and one that dies midway, never lower the stored position."""
     world = World(transactions=TransactionsSection(abort_retention_ms=0, max_clock_skew_ms=0))
     one, other = await world.process(), await world.process()
     txn = await one.begin()
@@ -191,7 +191,7 @@ async def test_an_abort_record_outlives_its_ledger_by_the_retention() -> None:
 
 
 async def test_a_ledger_that_goes_later_keeps_its_abort_records_for_as_long() -> None:
-    """What waits for an earlier ledger says nothing of a later one: that begins to count when it is noted."""
+    """A later ledger has its own waiting time, which begins when it is noted."""
     world = World(transactions=TransactionsSection(abort_retention_ms=1_000, max_clock_skew_ms=0))
     process = await world.process()
     for _ in range(2):

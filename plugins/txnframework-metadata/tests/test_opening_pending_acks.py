@@ -1,4 +1,4 @@
-"""Opening a pending-ack store: what is held, and what has ended meanwhile."""
+"""Opening a pending-ack store: pending acknowledgments, and transactions that have ended meanwhile."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_opening_returns_what_is_held_and_settles_what_has_ended() -> None
 
 
 async def test_opening_believes_the_cursor_when_a_header_is_gone() -> None:
-    """Settled and collected by another process in the middle of it."""
+    """Another process settled and collected the transaction during the opening."""
     world = World()
     process, other = await world.process(), await world.process()
     txn = await other.begin()
@@ -74,7 +74,7 @@ async def test_opening_believes_the_cursor_when_a_header_is_gone() -> None:
 
 
 async def test_subscriptions_and_segments_do_not_see_each_other() -> None:
-    """A name that begins with another one, and the same subscription of another segment."""
+    """Names with a common prefix, and one subscription on two segments, are separate."""
     world = World()
     process = await world.process()
     one, two = await process.begin(), await process.begin()
@@ -87,7 +87,7 @@ async def test_subscriptions_and_segments_do_not_see_each_other() -> None:
 
 
 async def test_a_closed_store_says_so() -> None:
-    """Every call raises Closed; closing may be repeated; nothing to acknowledge is nothing to do."""
+    """Every call raises Closed; closing may be repeated; an empty acknowledgment does nothing."""
     process = await World().process()
     txn: Transaction = await process.begin()
     await process.acknowledge(txn)

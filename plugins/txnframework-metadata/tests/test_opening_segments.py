@@ -1,4 +1,4 @@
-"""Opening and closing a segment: whether its ledger belongs to its records."""
+"""Opening and closing a segment: whether its ledger matches its records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from txnframework_metadata.records.operations import put_operations, require_ope
 
 
 async def test_a_ledger_that_ends_before_an_intent_is_refused() -> None:
-    """The ledger store is older than the metadata store; the command that repairs them is named."""
+    """The ledger store is older than the metadata store; the error names the repair command."""
     world = World()
     process = await world.process()
     txn = await process.begin()
@@ -31,7 +31,7 @@ async def test_a_ledger_that_ends_before_an_intent_is_refused() -> None:
 
 @pytest.mark.parametrize(("ledger", "after"), [(1, "1:5"), (4, "1:-1")])
 async def test_a_ledger_that_ends_before_an_abort_record_is_refused(ledger: int, after: str) -> None:
-    """By its ledger or by its bound."""
+    """The ledger is older by its number or by its end."""
     process = await World().process()
     key = abort_record_key(SEGMENT, ledger, TxnID(0, 5), 0)
     record = AbortRecord(after=after)
@@ -75,7 +75,7 @@ async def test_a_pair_that_aborts_while_it_is_opened_is_not_refused() -> None:
 
 
 async def test_a_failed_recovery_can_be_repeated() -> None:
-    """The next call reads again; nothing spins and nothing is half open."""
+    """The next call reads again; no task loops, and nothing is half open."""
     process = await World().process()
     process.wire.refuse(step("scan_index", "writes-by-segment"))
     with pytest.raises(Unavailable):

@@ -1,4 +1,4 @@
-"""Acknowledgments that wait for their transactions: put, then look."""
+"""Pending acknowledgments of transactions: the record is put first, and conflicts are checked afterwards."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def withdrawal(name: str, argument: object) -> bool:
 
 
 async def test_it_keeps_the_contract_of_its_role() -> None:
-    """verify_provider sees what zope does not."""
+    """verify_provider checks more than zope does."""
     verify_provider(IPendingAckStore, (await World().process()).pending_acks())
 
 
 async def test_acks_take_effect_with_the_commit_and_not_with_the_abort() -> None:
-    """Nor in a branch that the commit does not list; they can be made again then."""
+    """Acks in an aborted or unlisted branch have no effect, and can be made again."""
     world = World()
     process, other = await world.process(), await world.process()
     txn, aborted = await process.begin(), await process.begin()
@@ -55,7 +55,7 @@ async def test_acks_take_effect_with_the_commit_and_not_with_the_abort() -> None
 
 
 async def test_two_transactions_cannot_hold_one_message() -> None:
-    """The second one is refused, leaves nothing behind, and says who is in the way; aborting frees the message."""
+    """The second transaction gets an error that names the first, and leaves no record; an abort frees the message."""
     world = World()
     process, other = await world.process(), await world.process()
     txn, second = await process.begin(), await other.begin()
@@ -70,7 +70,7 @@ async def test_two_transactions_cannot_hold_one_message() -> None:
 
 
 async def test_of_two_processes_that_see_each_other_at_most_one_wins() -> None:
-    """Both put before they look, so neither can miss the other."""
+    """Both processes put before they read, so neither can miss the other."""
     for held_up in (PUT_OPERATION, LOOK):
         world = World()
         process, other = await world.process(), await world.process()
@@ -90,7 +90,7 @@ async def test_of_two_processes_that_see_each_other_at_most_one_wins() -> None:
 
 
 async def test_within_one_process_exactly_one_of_two_wins() -> None:
-    """One request goes after the other."""
+    """Requests of one process run one after the other."""
     world = World()
     process = await world.process()
     begun = [await process.begin() for _ in range(5)]
@@ -99,7 +99,7 @@ async def test_within_one_process_exactly_one_of_two_wins() -> None:
 
 
 async def test_a_message_of_a_committed_transaction_that_is_not_settled_counts_as_deleted() -> None:
-    """Settled in the middle of the look, the cursor that is read last shows it."""
+    """If the transaction is settled during the check, the cursor, which is read last, shows it."""
     world = World()
     process, other = await world.process(), await world.process()
     txn, second = await process.begin(), await other.begin()
@@ -118,7 +118,7 @@ async def test_a_message_of_a_committed_transaction_that_is_not_settled_counts_a
 
 
 async def test_repeating_an_ack_in_its_branch_succeeds() -> None:
-    """Also in part, by another process, and after a plain ack has moved the cursor past it; it leaves one record."""
+    """The repetition may be partial, by another process, or after a plain ack moved the cursor; one record remains."""
     world = World()
     process, other = await world.process(), await world.process()
     txn = await process.begin()
@@ -136,7 +136,7 @@ async def test_repeating_an_ack_in_its_branch_succeeds() -> None:
 
 
 async def test_an_ack_on_a_transaction_that_has_ended_is_refused() -> None:
-    """Also when it ends while the record is on its way; nothing reaches the cursor."""
+    """The ack is refused even if the transaction ends while the record is being written; the cursor is unchanged."""
     world = World()
     process, other = await world.process(), await world.process()
     txn = await process.begin()
@@ -158,7 +158,7 @@ async def test_an_ack_on_a_transaction_that_has_ended_is_refused() -> None:
 
 
 async def test_somebody_elses_transaction_takes_no_acknowledgment() -> None:
-    """Nothing is recorded for another principal, nor for none; the owner's is."""
+    """Acks with another principal, or none, record nothing; those of the owner are recorded."""
     world = World()
     process = await world.process()
     txn = await process.coordinator.begin(Begin(60_000, "ada"))
@@ -185,7 +185,7 @@ async def test_a_lost_reply_is_read_back() -> None:
 
 
 async def test_a_failed_look_withdraws_the_ack_or_says_that_it_cannot_tell() -> None:
-    """A plain failure means that nothing is recorded."""
+    """A plain failure means that nothing is recorded; otherwise, the outcome is unknown."""
     world = World()
     process = await world.process()
     txn = await process.begin()
@@ -202,7 +202,7 @@ async def test_a_failed_look_withdraws_the_ack_or_says_that_it_cannot_tell() -> 
 
 
 async def test_a_write_that_fails_fails_the_ack_and_the_next_one_works() -> None:
-    """So does a cancelled one."""
+    """A cancelled write behaves in the same way."""
     world = World()
     process = await world.process()
     txn = await process.begin()
@@ -221,7 +221,7 @@ async def test_a_write_that_fails_fails_the_ack_and_the_next_one_works() -> None
 
 
 async def test_acks_of_another_incarnation_are_refused_or_dropped() -> None:
-    """Someone sought or made the subscription again: what was gathered before has no effect after it."""
+    """After a seek or a new subscription, earlier acks have no effect."""
     world = World()
     process = await world.process()
     txn = await process.begin()
@@ -242,7 +242,7 @@ async def test_acks_of_another_incarnation_are_refused_or_dropped() -> None:
 
 
 async def test_many_acks_stand_in_few_records_and_hold_together() -> None:
-    """A bounded number in each, cumulative ones apart; a conflict in one withdraws all."""
+    """Each record has a limited number of acks, cumulative ones apart; one conflict withdraws all."""
     world = World()
     process = await world.process()
     txn, other = await process.begin(), await process.begin()
@@ -258,7 +258,7 @@ async def test_many_acks_stand_in_few_records_and_hold_together() -> None:
 
 
 async def test_the_cursor_moves_before_the_operation_goes() -> None:
-    """A cursor that cannot be written keeps the record; repeating it finishes, once."""
+    """If the cursor cannot be written, the record is kept; repeating the call finishes, once."""
     world = World()
     process = await world.process()
     txn = await process.begin()
@@ -275,7 +275,7 @@ async def test_the_cursor_moves_before_the_operation_goes() -> None:
 
 
 async def test_what_a_batch_processed_comes_to_the_cursor_with_its_ack() -> None:
-    """History and cursor are the cursor's business; the range travels with the operation."""
+    """The range of the batch is stored with the operation, and reaches the cursor with the ack."""
     world = World()
     process = await world.process()
     txn = await process.begin()

@@ -1,4 +1,4 @@
-"""Planning ranges of a segment that are read the same way every time."""
+"""Planned ranges of a segment read the same every time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from txnframework_metadata.options import BufferOptions
 
 
 async def test_a_plan_covers_a_range_with_the_aborted_branches_of_its_ledgers() -> None:
-    """All that is needed to read it straight from the ledger."""
+    """The plan is sufficient to read the range directly from the ledger."""
     world = World()
     process, reader = await world.process(), await world.process()
     branches = []
@@ -30,7 +30,7 @@ async def test_a_plan_covers_a_range_with_the_aborted_branches_of_its_ledgers() 
 
 
 async def late_writer(world: World) -> tuple[Process, object, Process]:
-    """Return a writer whose intent names a place before what another process announced, and a newcomer."""
+    """Return a writer with an intent below the announced position, and a new process."""
     process, reader = await world.process(), await world.process()
     txn = await process.begin()
     stop = process.wire.stop(PUT_OPERATION)
@@ -44,7 +44,7 @@ async def late_writer(world: World) -> tuple[Process, object, Process]:
 
 
 async def test_a_range_that_was_planned_once_is_never_shortened() -> None:
-    """A process that computes less waits until it gets there."""
+    """A process that computes a shorter range waits until it reaches the planned one."""
     world = World()
     world.buffer_options = BufferOptions(ahead_entries_max=1)
     process, txn, newcomer = await late_writer(world)
@@ -58,7 +58,7 @@ async def test_a_range_that_was_planned_once_is_never_shortened() -> None:
 
 
 async def test_a_range_whose_writers_are_known_waits_for_nobody_else() -> None:
-    """Its entries tell who wrote them, if they can be held: a late intent before them is none of theirs."""
+    """The entries of a range name their writers, if they fit in memory: a late intent below them is unrelated."""
     world = World()
     _, _, newcomer = await late_writer(world)
     plan = await (await newcomer.buffer()).plan(EARLIEST, Position(1, 1))
@@ -67,7 +67,7 @@ async def test_a_range_whose_writers_are_known_waits_for_nobody_else() -> None:
 
 
 async def test_waiting_for_a_range_is_bounded() -> None:
-    """Then it raises; it is still not shortened, and asking again later works."""
+    """After the timeout, planning raises an error; a later call succeeds with the full range."""
     world = World()
     world.buffer_options = BufferOptions(ahead_entries_max=1)
     process, txn, newcomer = await late_writer(world)
@@ -81,7 +81,7 @@ async def test_waiting_for_a_range_is_bounded() -> None:
 
 
 async def test_a_plan_of_what_is_not_there_is_refused() -> None:
-    """Beyond the ledger's end: it was planned on another store. Before its beginning: it was trimmed."""
+    """A range beyond the ledger's end was planned on another store; one before its beginning was trimmed."""
     process = await World().process()
     for _ in range(3):
         await process.send("a")

@@ -21,7 +21,7 @@ from txnframework_metadata.options import BufferOptions
 
 
 async def test_it_keeps_the_contract_of_its_role() -> None:
-    """verify_provider sees what zope does not."""
+    """verify_provider checks more than zope does."""
     verify_provider(IPlannableBuffer, await (await World().process()).buffer())
 
 
@@ -69,7 +69,7 @@ async def test_the_intent_is_put_before_the_first_entry_and_once_for_a_ledger() 
 
 
 async def test_a_send_on_a_transaction_that_has_ended_is_refused() -> None:
-    """Also when the branch wrote before and another process ended it; an unknown one is not found."""
+    """The send is refused even if the branch wrote before and another process ended it; an unknown one is not found."""
     world = World()
     process, other = await world.process(), await world.process()
     txn = await process.begin()
@@ -87,7 +87,7 @@ async def test_a_send_on_a_transaction_that_has_ended_is_refused() -> None:
 
 
 async def test_a_transaction_that_ends_while_the_intent_is_on_its_way_gets_no_entry() -> None:
-    """The batch's check refuses it, or the recheck finds it and withdraws."""
+    """The batch's check refuses the intent, or the second check finds the end and withdraws it."""
     world = World()
     process, other = await world.process(), await world.process()
     txn = await process.begin()
@@ -103,7 +103,7 @@ async def test_a_transaction_that_ends_while_the_intent_is_on_its_way_gets_no_en
 
 
 async def test_an_intent_of_unknown_outcome_is_read_back() -> None:
-    """What stands is used, and the send succeeds."""
+    """The stored intent is used, and the send succeeds."""
     world = World()
     process = await world.process()
     txn = await process.begin()
@@ -115,7 +115,7 @@ async def test_an_intent_of_unknown_outcome_is_read_back() -> None:
 
 
 async def test_an_intent_that_could_not_be_written_pins_nobody() -> None:
-    """Nothing that may be read is decided by what is in memory; a cancelled send leaves the buffer usable."""
+    """Readable positions do not depend on memory; a cancelled send leaves the buffer usable."""
     world = World()
     process = await world.process()
     txn = await process.begin()
@@ -153,7 +153,7 @@ async def test_a_writer_that_was_paused_never_appends_to_a_ledger_that_was_close
 
 
 async def test_a_sealed_segment_takes_nothing_and_no_intent() -> None:
-    """The producer routes the entry again."""
+    """The producer sends the entry to a child."""
     world = World()
     process = await world.process()
     txn = await process.begin()
@@ -170,7 +170,7 @@ async def test_a_sealed_segment_takes_nothing_and_no_intent() -> None:
 
 
 async def test_the_entries_of_one_call_are_of_one_branch() -> None:
-    """Two branches could not be refused together."""
+    """Entries of two branches in one call could not be refused together."""
     process = await World().process()
     txn = await process.begin()
     with pytest.raises(ValueError, match="one branch"):
@@ -178,7 +178,7 @@ async def test_the_entries_of_one_call_are_of_one_branch() -> None:
 
 
 async def test_intents_are_remembered_for_a_bounded_number_of_writers() -> None:
-    """Forgetting one costs another record and nothing else."""
+    """A forgotten writer costs one more record."""
     world = World()
     world.buffer_options = BufferOptions(intents_max=1)
     process = await world.process()
@@ -191,7 +191,7 @@ async def test_intents_are_remembered_for_a_bounded_number_of_writers() -> None:
 
 
 async def test_the_check_of_every_append_can_be_switched_off() -> None:
-    """Then a further send costs no access to the metadata store at all; ending in this process is still noticed."""
+    """Without the check, further sends do not access the metadata store; ends in this process are still noticed."""
     world = World()
     world.buffer_options = BufferOptions(check_every_append=False)
     process = await world.process()

@@ -1,4 +1,4 @@
-"""Many small worlds in which processes race, each with another order of events; what they did is checked afterwards."""
+"""Many small worlds in which processes race in random orders; their results are checked afterwards."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Racing:
 
 @dataclass
 class History:
-    """What was done, what was decided (noted where it is decided: headers are collected meanwhile), what was seen."""
+    """The operations, the decisions (recorded when made, because headers are collected), and the reads."""
 
     plain: set[str] = field(default_factory=set)
     confirmed: dict[str, Branch] = field(default_factory=dict)
@@ -182,7 +182,7 @@ async def race(world: World, seed: int, faults: float) -> History:
 @pytest.mark.parametrize("faults", [0, 0.03], ids=["calm", "faulty"])
 @pytest.mark.parametrize("seed", range(25))
 def test_no_order_of_events_breaks_the_protocol(seed: int, faults: float) -> None:
-    """Every reader sees the same: what counts, once, and nothing else; no message is consumed twice; nothing stays."""
+    """All readers see the same committed messages, once; no message is consumed twice; no records remain."""
     world = World()
     history = asyncio.run(race(world, seed, faults))
     expected = history.plain | {value for value, branch in history.confirmed.items() if history.counts(branch)}

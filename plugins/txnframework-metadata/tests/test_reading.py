@@ -9,12 +9,12 @@ from txnframework_metadata.options import BufferOptions
 
 
 def places(steps: list[tuple[str, object]]) -> list[str]:
-    """Return what was done with which kind of record."""
+    """Return the operations and the kinds of their records."""
     return [f"{name} {'' if what is None else path_of(what).strip('/').split('/')[0]}" for name, what in steps]
 
 
 async def test_reading_follows_the_order_that_is_the_rule() -> None:
-    """The ledger's end, the intents, their headers; then the abort records of what is fetched."""
+    """The order is: the ledger's end, the intents, their headers, and then the abort records of fetched entries."""
     world = World()
     process, reader = await world.process(), await world.process()
     txn = await process.begin()
@@ -43,7 +43,7 @@ async def test_reading_follows_the_order_that_is_the_rule() -> None:
 
 
 async def test_an_entry_that_is_settled_in_the_middle_of_a_reading_stays_hidden() -> None:
-    """The abort record stands before the intent goes, and is read after it."""
+    """The abort record is written before the intent is deleted, and read after the intents."""
     world = World()
     process, reader = await world.process(), await world.process()
     buffer = await reader.buffer()
@@ -60,7 +60,7 @@ async def test_an_entry_that_is_settled_in_the_middle_of_a_reading_stays_hidden(
 
 
 async def test_a_late_intent_never_moves_an_announced_position_back() -> None:
-    """It names an earlier place, but has no entries there."""
+    """The intent names an earlier position, but has no entries there."""
     world = World()
     process, reader = await world.process(), await world.process()
     txn = await process.begin()
@@ -82,7 +82,7 @@ async def test_a_late_intent_never_moves_an_announced_position_back() -> None:
 
 
 async def test_only_the_headers_that_matter_are_read() -> None:
-    """The lowest open intent decides; a thousand behind it cost nothing."""
+    """The lowest open intent decides; intents behind it are not read."""
     world = World()
     world.buffer_options = BufferOptions(headers_together_max=2)
     process, reader = await world.process(), await world.process()
@@ -95,7 +95,7 @@ async def test_only_the_headers_that_matter_are_read() -> None:
 
 
 async def test_old_ledgers_are_read_when_somebody_starts_there() -> None:
-    """Aborted branches of closed ledgers are looked up when needed, settled or not, and a bounded number is kept."""
+    """Aborted branches of closed ledgers are looked up when needed, and a limited number is cached."""
     world = World()
     world.buffer_options = BufferOptions(page_records=2, outcomes_max=1)
     process, reader = await world.process(), await world.process()
@@ -119,7 +119,7 @@ async def test_old_ledgers_are_read_when_somebody_starts_there() -> None:
 
 
 async def test_what_is_known_of_a_branch_is_read_and_never_guessed() -> None:
-    """Open, committed, not listed, aborted; after its header is gone by the abort record."""
+    """A branch is open, committed, unlisted or aborted; without a header, the abort record decides."""
     world = World()
     process = await world.process()
     buffer = await process.buffer()

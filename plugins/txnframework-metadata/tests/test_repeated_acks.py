@@ -1,4 +1,4 @@
-"""Acknowledgments that are repeated, and what was confirmed of them."""
+"""Repeated acknowledgments, and which of them were confirmed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def withdrawal(name: str, argument: object) -> bool:
 
 
 async def test_repeating_a_confirmed_ack_never_withdraws_it() -> None:
-    """Not when the repeat is lost on its way and another transaction's record stands for a moment."""
+    """A confirmed ack remains even if the repetition is lost and another transaction's record exists briefly."""
     world = World()
     process, other = await world.process(), await world.process()
     txn, rival = await process.begin(), await other.begin()
@@ -35,7 +35,7 @@ async def test_repeating_a_confirmed_ack_never_withdraws_it() -> None:
 
 
 async def test_an_ack_that_was_never_confirmed_is_judged_again_when_it_is_repeated() -> None:
-    """Its record may stand beside a confirmed one of another transaction, with which it must not be applied."""
+    """Its record may exist beside a confirmed one of another transaction, and must not be applied with it."""
     world = World()
     process, other = await world.process(), await world.process()
     txn, rival = await process.begin(), await other.begin()
@@ -53,7 +53,7 @@ async def test_an_ack_that_was_never_confirmed_is_judged_again_when_it_is_repeat
 
 
 async def test_an_ack_whose_record_another_process_made_is_not_touched_on_a_conflict() -> None:
-    """Whether it was confirmed there cannot be told from here: the outcome is unknown, and the record stays."""
+    """The other process may have confirmed it: the outcome is unknown, and the record remains."""
     world = World()
     process, other, third = await world.process(), await world.process(), await world.process()
     txn, rival = await process.begin(), await third.begin()
@@ -72,7 +72,7 @@ async def test_an_ack_whose_record_another_process_made_is_not_touched_on_a_conf
 
 
 async def test_an_ack_of_unknown_outcome_on_a_transaction_that_has_ended_stays_unknown() -> None:
-    """It may have been recorded while the transaction was open, and then its commit counts."""
+    """The ack may have been recorded while the transaction was open, and then the commit applies it."""
     world = World()
     process, other = await world.process(), await world.process()
     txn = await process.begin()
@@ -91,7 +91,7 @@ async def test_an_ack_of_unknown_outcome_on_a_transaction_that_has_ended_stays_u
 
 
 async def test_confirmed_records_are_remembered_in_a_bounded_number() -> None:
-    """Repeating one that was forgotten is judged anew and succeeds."""
+    """The repetition of a forgotten record is checked anew and succeeds."""
     world = World()
     world.pending_ack_options = PendingAckOptions(page_records=3, confirmed_records_max=1)
     process = await world.process()

@@ -1,4 +1,4 @@
-"""How many requests stand one behind the other on the way of an entry to who waits for it in another process."""
+"""How many sequential requests pass until an entry reaches a waiting reader of another process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from txnframework_metadata.buffer.segment_view import grown_by
 
 
 class Rounds:
-    """Holds up every request of a process until none can be made without an answer: those together are one round."""
+    """Blocks every request of a process until no more can be made without an answer: together they are one round."""
 
     def __init__(self, process: Process, ledger: Any) -> None:
         self._held: list[asyncio.Future[None]] = []
@@ -27,7 +27,7 @@ class Rounds:
         ledger.read = self._delayed(ledger.read)
 
     async def until(self, answer: asyncio.Future[Any]) -> int:
-        """Return after how many rounds there is an answer."""
+        """Return the number of rounds until the answer."""
         rounds = 0
         await run_ready(200)
         while not answer.done():
@@ -37,7 +37,7 @@ class Rounds:
         return rounds
 
     async def until_quiet(self) -> None:
-        """Return when nothing is asked any more."""
+        """Return when there are no more requests."""
         await run_ready(200)
         while self._held:
             await self._next()
@@ -58,7 +58,7 @@ class Rounds:
 
 
 class Silent:
-    """A watch that tells only that something has changed."""
+    """A watch that reports a change without its content."""
 
     def __init__(self, watch: IWatch) -> None:
         self._watch = watch
@@ -71,7 +71,7 @@ class Silent:
 
 
 async def _received(process: Process, after: Position) -> str:
-    """Wait for what comes after a position, and return it."""
+    """Wait for entries after a position, and return them."""
     buffer = await process.buffer()
     while True:
         page = await buffer.read(ReadRequest(after, Limit(10)))
@@ -117,7 +117,7 @@ async def test_what_was_committed_at_once_takes_two_rounds_at_most(is_told: bool
 
 
 async def test_the_end_of_a_transaction_in_the_way_takes_no_round() -> None:
-    """Its end comes along with the wake-up, read from the store, and the entries are there already."""
+    """The header arrives with the wake-up, as stored, and the entries have been read already."""
     world = World()
     process = await world.process()
     reader, waits, rounds = await _who_waits(world)
@@ -150,7 +150,7 @@ def test_what_is_told_counts_only_directly_behind_what_is_known() -> None:
 
 
 async def test_who_asks_how_it_stands_does_not_get_what_was_told() -> None:
-    """What a watch tells is as old as the telling, and another process may have been confirmed an append since."""
+    """Announced values may be outdated, because another process may have confirmed an append since."""
     world = World()
     process, reader = await world.process(), await world.process()
     buffer = await reader.buffer()
@@ -170,7 +170,9 @@ async def test_who_asks_how_it_stands_does_not_get_what_was_told() -> None:
 
 
 async def test_what_was_read_ahead_is_judged_when_it_is_handed_out() -> None:
-    """Read while its transaction was open, and then aborted, settled and collected: it does not show."""
+    """An entry that was read ahead while its transaction was open is hidden after the abort was settled and
+    collected.
+    """
     world = World()
     process, reader = await world.process(), await world.process()
     buffer = await reader.buffer()
@@ -214,7 +216,7 @@ async def test_more_than_is_held_is_decided_by_the_intents() -> None:
 
 
 async def test_what_was_found_aborted_stays_so_while_only_what_is_new_is_read() -> None:
-    """Its operation stands unsettled, without an abort record: a reading of others must not make it count."""
+    """Its operation is unsettled, without an abort record: a later reading of other entries must not show it."""
     world = World()
     process, reader = await world.process(), await world.process()
     buffer = await reader.buffer()
@@ -235,7 +237,7 @@ async def test_what_was_found_aborted_stays_so_while_only_what_is_new_is_read() 
 
 
 async def test_what_is_read_ahead_is_bounded() -> None:
-    """So many entries at most are held; what is beyond is read when it is fetched."""
+    """At most the configured number of entries is held; later ones are read when fetched."""
     world = World()
     process, reader = await world.process(), await world.process()
     buffer = await reader.buffer()
@@ -277,7 +279,7 @@ class Telling:
 
 
 async def test_an_end_that_a_watch_tells_takes_no_round() -> None:
-    """The header that comes with it is as good as one that is read, since how a transaction ended never changes."""
+    """An announced header is as good as one that is read, because an outcome never changes."""
     world = World()
     process = await world.process()
     reader, waits, rounds = await _who_waits(world)

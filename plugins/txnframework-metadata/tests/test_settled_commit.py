@@ -57,7 +57,7 @@ async def test_one_step(world: World) -> None:
 
 
 async def test_nothing_is_kept_of_a_transaction_of_another_process(world: World) -> None:
-    """Only what this process may settle as it ends a transaction is kept, or much would be after many transactions."""
+    """Only transactions that this process may settle are remembered, so that memory stays bounded."""
     process, other = await world.process(), await world.process()
     await process.send("order")
     txn = await process.begin()
@@ -79,7 +79,10 @@ async def disturb(what: str, txn: Transaction, other: Process) -> None:
 
 @pytest.mark.parametrize("what", CONDITIONS)
 async def test_a_condition_that_is_not_met(what: str, world: World) -> None:
-    """Then the batch changes nothing. The commit succeeds by the header alone, unless that has ended otherwise."""
+    """The batch changes nothing.
+
+    The commit succeeds by the header alone, unless the transaction has ended otherwise.
+    """
     process, other = await world.process(), await world.process()
     txn = await transfer(process)
     await disturb(what, txn, other)
@@ -140,7 +143,7 @@ async def test_refused(world: World) -> None:
 
 
 async def test_a_branch_that_does_not_count(world: World) -> None:
-    """Its operation stays for the settling, which hides its message before the operation goes."""
+    """Its operation remains until settlement, which writes an abort record first."""
     process, other = await world.process(), await world.process()
     txn = await transfer(process)
     await process.send("lost here", Branch(txn.txn_id, 7))

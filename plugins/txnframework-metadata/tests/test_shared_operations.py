@@ -29,7 +29,7 @@ def puts(steps: list[tuple[str, Any]]) -> list[int]:
 
 
 async def test_intents_of_concurrent_sends_share_a_step() -> None:
-    """Each transaction has steps of its own."""
+    """Calls of different transactions use different steps."""
     world = World()
     process = await world.process()
     one, two = await process.begin(), await process.begin()
@@ -48,7 +48,7 @@ async def test_intents_of_concurrent_sends_share_a_step() -> None:
 
 
 async def test_everybody_hears_that_the_transaction_has_ended() -> None:
-    """No entry is appended."""
+    """All callers get an error, and no entry is appended."""
     world = World()
     process, other = await world.process(), await world.process()
     txn = await process.begin()
@@ -60,7 +60,7 @@ async def test_everybody_hears_that_the_transaction_has_ended() -> None:
 
 
 async def test_a_lost_reply_writes_no_intent_twice() -> None:
-    """The group reads what is stored, for all of its callers."""
+    """The group reads the stored intents for all of its callers."""
     world = World()
     process = await world.process()
     txn = await process.begin()
@@ -71,7 +71,7 @@ async def test_a_lost_reply_writes_no_intent_twice() -> None:
 
 @pytest.mark.parametrize("cancelled", [1, 5])
 async def test_a_cancelled_send_leaves_the_others_alone(cancelled: int) -> None:
-    """The step goes on while one caller waits for it."""
+    """The step continues while at least one caller waits for it."""
     world = World()
     process = await world.process()
     txn = await process.begin()
@@ -93,7 +93,7 @@ async def test_a_cancelled_send_leaves_the_others_alone(cancelled: int) -> None:
 
 
 async def test_two_settlings_of_one_transaction_help_each_other() -> None:
-    """The second one does not end what the first one still uses."""
+    """The second settlement does not stop work that the first one needs."""
     world = World()
     process = await world.process()
     txn = await process.begin()
@@ -112,7 +112,7 @@ async def test_two_settlings_of_one_transaction_help_each_other() -> None:
 
 
 async def test_settlings_at_the_same_moment_remove_a_record_once() -> None:
-    """Their removals share a step, which names each record once."""
+    """Their removals share a step, in which each record occurs once."""
     world = World()
     process = await world.process()
     txn = await process.begin()
@@ -128,7 +128,7 @@ async def test_settlings_at_the_same_moment_remove_a_record_once() -> None:
 
 
 async def test_a_step_has_a_bounded_number_of_intents() -> None:
-    """What a transaction's coordinator has read for its settling is forgotten afterwards."""
+    """Operations that a coordinator has read for a settlement are forgotten afterwards."""
     world = World()
     world.coordinator_options = CoordinatorOptions()
     process = await world.process()
@@ -145,7 +145,7 @@ async def test_a_step_has_a_bounded_number_of_intents() -> None:
 
 
 async def test_every_send_gets_an_error_of_its_own() -> None:
-    """One object in several tasks would mix up their tracebacks and notes."""
+    """A shared error object would mix the tracebacks and notes of several tasks."""
     world = World()
     process, other = await world.process(), await world.process()
     txn = await process.begin()
@@ -158,7 +158,7 @@ async def test_every_send_gets_an_error_of_its_own() -> None:
 
 
 async def test_an_intent_that_the_store_refuses_fails_its_own_send_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as one that is too large; the others are written without it."""
+    """An intent that is too large fails alone; the others are written."""
     world = World()
     process = await world.process()
     txn = await process.begin()
@@ -180,7 +180,7 @@ async def test_an_intent_that_the_store_refuses_fails_its_own_send_only(monkeypa
 
 
 async def test_two_processes_that_settle_together_take_few_steps() -> None:
-    """The one whose step is refused reads what is left, and does not remove a hundred records one by one."""
+    """A process whose step is refused reads the remaining records, instead of removing a hundred one by one."""
     world = World()
     world.buffer_options, world.coordinator_options = BufferOptions(), CoordinatorOptions()
     one, two = await world.process(), await world.process()

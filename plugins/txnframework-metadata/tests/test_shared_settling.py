@@ -56,7 +56,7 @@ async def settle(process: Process, found: list[Transaction]) -> list[str]:
 
 
 async def test_one_step_moves_the_cursor_and_removes_all_operations(world: World) -> None:
-    """What other processes wrote is looked for as after any commit."""
+    """Operations of other processes are looked up as after any commit."""
     process, other = await world.process(), await world.process()
     found = await committed(process)
     assert world.operations() == 6
@@ -81,7 +81,7 @@ async def test_operations_of_other_processes_are_found(world: World) -> None:
 
 @pytest.mark.parametrize("what", ["cursor", "operation", "dropped", "lost reply"])
 async def test_what_the_step_does_not_do_is_done_by_reading(what: str, world: World) -> None:
-    """A refused step changes nothing, for none of them; one whose reply was lost has done everything."""
+    """A refused step changes nothing for any transaction; a step whose reply was lost has done everything."""
     process, other = await world.process(), await world.process()
     found = await committed(process)
     if what == "cursor":
@@ -100,7 +100,7 @@ async def test_what_the_step_does_not_do_is_done_by_reading(what: str, world: Wo
 
 
 async def test_acknowledgments_before_a_seek_have_no_effect(world: World) -> None:
-    """They are of another incarnation of the cursor, and are removed."""
+    """They belong to another incarnation of the cursor, and are removed."""
     process, other = await world.process(), await world.process()
     found = await committed(process)
     other.cursor(SEGMENT, SUBSCRIPTION)
@@ -139,7 +139,7 @@ def acks_of(messages: Iterable[Position]) -> tuple[Ack, ...]:
 
 @pytest.mark.parametrize("seed", range(40))
 async def test_the_rest_of_an_entry_is_delivered_again(seed: int, world: World) -> None:
-    """Whichever transactions acknowledge messages of it, in which order they end, and which of them share a step."""
+    """The rest is delivered for every order of transactions, and however they share steps."""
     chance = random.Random(seed)
 
     world.pending_ack_options = PendingAckOptions(page_records=3, acks_per_record_max=chance.randint(1, ENTRIES))

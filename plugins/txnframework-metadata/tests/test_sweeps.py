@@ -59,7 +59,7 @@ async def test_deadlines_are_kept_with_the_clock_skew_to_spare() -> None:
 
 
 async def test_a_sweep_aborts_whoever_owns_it_and_a_bounded_number() -> None:
-    """What is left is said, so that the next sweep comes soon."""
+    """The sweep reports the remaining ones, so that the next sweep comes soon."""
     world = World(transactions=TransactionsSection(sweep_transactions_max=2, max_clock_skew_ms=0))
     process = await world.process()
     for _ in range(3):
@@ -70,7 +70,7 @@ async def test_a_sweep_aborts_whoever_owns_it_and_a_bounded_number() -> None:
 
 
 async def test_a_commit_that_was_faster_than_the_sweep_stands() -> None:
-    """The sweep's compare-and-set loses, and that is not an error."""
+    """The sweep's compare-and-set fails without an error."""
     world = World()
     process, other = await world.process(), await world.process()
     txn = await process.begin(1_000)
@@ -84,7 +84,7 @@ async def test_a_commit_that_was_faster_than_the_sweep_stands() -> None:
 
 
 async def test_settling_reaches_every_participant_once() -> None:
-    """From any process, as often as one likes; an open transaction cannot be settled."""
+    """Any process may settle, repeatedly; an open transaction cannot be settled."""
     world = World()
     writer, settler = await world.process(), await world.process()
     txn = await writer.begin()
@@ -106,7 +106,7 @@ async def test_settling_reaches_every_participant_once() -> None:
 
 
 async def test_participants_are_settled_beside_each_other() -> None:
-    """One that is slow does not hold up the others; a bounded number is settled at once."""
+    """A slow participant does not delay the others; a limited number is settled at once."""
 
     async def settled_behind(slow: str, together_max: int) -> list[str]:
         world = World()
@@ -131,7 +131,7 @@ async def test_participants_are_settled_beside_each_other() -> None:
 
 
 async def test_whoever_ended_a_transaction_settles_it_without_reading_it() -> None:
-    """How it ended never changes; what is not left is not looked for again where nothing could have been added."""
+    """The outcome never changes; removed operations are not searched again if none could be added."""
     world = World()
     process = await world.process()
     txn = await process.begin()
@@ -182,7 +182,7 @@ async def test_an_outcome_is_kept_for_the_retention_and_then_forgotten() -> None
 
 
 async def test_collecting_never_deletes_on_behalf_of_a_slow_participant() -> None:
-    """The header stays as long as an operation does, however old it is; then it goes."""
+    """The header stays as long as an operation exists, however old it is; then it is deleted."""
     world = World(transactions=RETENTION)
     ending, process = await world.process(), await world.process()
     txn = await ending.begin()
@@ -206,7 +206,7 @@ async def _last(process: Process) -> Position:
 
 
 async def test_what_a_dead_process_left_is_finished_long_before_the_retention_has_passed() -> None:
-    """After a moment's grace for the process that ended the transaction."""
+    """A sweep waits only briefly for the process that ended the transaction."""
     world = World(transactions=RETENTION)
     dead, process = await world.process(), await world.process()
     for at in range(4):
@@ -253,7 +253,7 @@ async def test_open_transactions_are_left_alone() -> None:
 
 @pytest.mark.parametrize("sweep_transactions_max", [1, 2, 3])
 async def test_what_cannot_be_collected_does_not_starve_the_others(sweep_transactions_max: int) -> None:
-    """However many and however old such headers are, of either state; and the sweeps come to rest."""
+    """Sweeps pass any number of such headers, of any age and state, and finish."""
     section = TransactionsSection(
         retention_ms=1_000, max_clock_skew_ms=0, sweep_transactions_max=sweep_transactions_max
     )
@@ -288,7 +288,7 @@ async def damage(process: Process, txn_id: TxnID) -> None:
 
 @pytest.mark.parametrize("sweep_transactions_max", [1, 100])
 async def test_a_damaged_header_stops_no_time_out(sweep_transactions_max: int) -> None:
-    """It is counted as left, at every sweep; those behind it are aborted, and the next deadline is known."""
+    """Every sweep reports the header as remaining; later ones are aborted, and the next deadline is known."""
     section = TransactionsSection(max_clock_skew_ms=0, sweep_transactions_max=sweep_transactions_max)
     process = await World(transactions=section).process()
     damaged = await process.begin(1_000)

@@ -1,4 +1,4 @@
-"""Waiting for announcements: woken by what matters, reading nothing meanwhile."""
+"""Waiting readers are woken by relevant changes, and read nothing meanwhile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from txnframework.testing.clock import run_ready
 
 
 async def test_who_waits_is_woken_by_the_growth_of_the_ledger() -> None:
-    """Also when another process appends."""
+    """This includes appends of another process."""
     world = World()
     process, reader = await world.process(), await world.process()
     buffer = await reader.buffer()
@@ -29,7 +29,7 @@ async def test_who_waits_is_woken_by_the_growth_of_the_ledger() -> None:
 
 
 async def test_who_waits_behind_an_open_transaction_reads_nothing_until_it_ends() -> None:
-    """Not even when others append meanwhile: nothing can move before that end."""
+    """Appends of others are not read, because the position cannot move before that end."""
     world = World()
     process, reader = await world.process(), await world.process()
     txn = await process.begin()
@@ -48,7 +48,7 @@ async def test_who_waits_behind_an_open_transaction_reads_nothing_until_it_ends(
 
 
 async def test_a_header_that_was_watched_before_it_was_read_is_not_read_again() -> None:
-    """Where arming takes no request, as in PostgreSQL: what the header says later the watch tells."""
+    """Where arming a watch takes no request, as in PostgreSQL, the watch announces later changes of the header."""
 
     class ArmedAtOnce:
         def __init__(self, arming: Awaitable[IWatch]) -> None:
@@ -119,7 +119,7 @@ async def test_one_transaction_after_the_other_is_waited_for() -> None:
 
 
 async def test_a_sealed_segment_ends_the_waiting_once_it_is_decided() -> None:
-    """The answer is not beyond: there will never be more."""
+    """The wait ends, because no more entries will come."""
     world = World()
     process, reader = await world.process(), await world.process()
     txn = await process.begin()
@@ -176,7 +176,7 @@ async def test_a_failed_reading_is_told_to_who_waits_and_the_next_one_starts_afr
 
 
 async def test_a_watch_that_is_armed_after_the_reading_failed_does_not_stay() -> None:
-    """The next reading would take it for its own, and wait for a ledger that does not grow."""
+    """Otherwise, the next reading would use that watch, and wait for a ledger that does not grow."""
     process = await World().process()
     buffer = await process.buffer()
     await buffer.recover()
@@ -197,7 +197,7 @@ async def test_a_watch_that_is_armed_after_the_reading_failed_does_not_stay() ->
 
 
 async def test_who_gives_up_waiting_leaves_nothing_behind() -> None:
-    """Cancelling one does not disturb the others; closing fails those who still wait."""
+    """One cancelled wait does not affect others; closing fails the remaining ones."""
     process = await World().process()
     buffer = await process.buffer()
     one = await waiting(buffer.advanced(Position(1, -1)))
@@ -226,7 +226,7 @@ async def test_readings_wanted_at_the_same_time_are_shared() -> None:
 
 
 async def test_who_waits_after_a_reading_does_not_have_it_repeated() -> None:
-    """What has changed since that began the watches tell; what they told before it counts for nothing."""
+    """Watches report changes since the reading began; earlier reports are ignored."""
     world = World()
     process, reader = await world.process(), await world.process()
     buffer = await reader.buffer()
@@ -266,7 +266,7 @@ async def test_a_reading_that_began_before_the_watches_told_is_not_relied_on() -
 
 
 async def test_who_comes_while_a_failed_follower_stops_is_told() -> None:
-    """Giving watches back takes a round trip; who asks in the meantime is answered or failed, and never forgotten."""
+    """Releasing watches takes a round trip; a request meanwhile is answered or fails."""
 
     class SlowWatch:
         def __init__(self, watch: IWatch) -> None:

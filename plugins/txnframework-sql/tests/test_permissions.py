@@ -104,7 +104,7 @@ def test_a_network_file_system_is_said_once(
 
 
 def test_an_old_library_is_warned_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """With what to install; a library without the defect is not mentioned."""
+    """The warning says what to install; a library without the defect causes no warning."""
     path = tmp_path / "t.db"
     for version in ((3, 51, 3), (3, 52, 0), (3, 51, 2), (3, 40, 1)):
         warn_if_log_may_be_reset(path, f"sqlite:{path}", version)

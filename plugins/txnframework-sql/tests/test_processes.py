@@ -20,7 +20,7 @@ from txnframework_sql.steps.leases import clock_of
 Start = Callable[..., "subprocess.Popen[str]"]
 
 PATIENCE_S = 240
-"""Only what hangs takes longer, on a machine with much else to do."""
+"""Timeout in seconds, long enough for a busy machine."""
 STEP_MS = 100
 
 

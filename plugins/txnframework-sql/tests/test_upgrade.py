@@ -194,7 +194,7 @@ def test_upgrade_from_0001(url: str) -> None:
 
 
 def test_an_upgrade_can_be_seen_before(url: str) -> None:
-    """It shows the revisions and the statements, and changes nothing; as JSON too, as what it did then."""
+    """A dry run shows the revisions and the statements, as text or JSON, and changes nothing."""
 
     def run(*arguments: str) -> Any:
         done = CliRunner().invoke(sql, [*arguments, "--url", url, "--output", "json"])

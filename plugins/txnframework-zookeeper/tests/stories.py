@@ -1,4 +1,4 @@
-"""Several processes at work on one store while a test does something to its servers, and what must be so afterwards."""
+"""Several processes use one store while a test disturbs its servers; the invariants that hold afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of ZooKeeper through kazoo's thread, and what is known when the connection or the session is lost."""
+"""Requests to ZooKeeper through kazoo's thread, and their outcomes when the connection or the session is lost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from txnframework_zookeeper.testing.servers.zookeeper import ZooKeeper as Ensemb
 
 
 async def test_what_is_written_is_read(url: str) -> None:
-    """Nodes are made, written, listed and removed, all ops of a multi together; what is not there is None."""
+    """Nodes are created, written, listed and removed; the ops of a multi apply together; a missing node is None."""
     async with opened(url) as zookeeper:
         await zookeeper.multi([CreateNode("/a", b"1"), CreateNode("/a/b"), CreateNode("/a/c", b"\0\xff")])
         written = await zookeeper.multi([SetNode("/a", b"2", 0), CheckNode("/a/b", 0), DeleteNode("/a/c", 0)])
@@ -52,7 +52,7 @@ async def test_what_is_written_is_read(url: str) -> None:
 
 
 async def test_a_multi_that_is_refused_says_which_op_failed(url: str) -> None:
-    """Nothing is changed, and the error names the op that was to blame and the reason."""
+    """Nothing is changed, and the error names the failed op and the reason."""
     async with opened(url) as zookeeper:
         await zookeeper.multi([CreateNode("/a")])
         good = SetNode("/a", b"changed")
@@ -75,7 +75,7 @@ async def test_a_multi_that_is_refused_says_which_op_failed(url: str) -> None:
 async def test_a_connection_that_is_lost_is_told_of_and_so_is_its_return(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who waits for what others write would not learn of it: a line for the loss, and one for its end."""
+    """The log has one line for the loss and one for its end, because watches are delayed meanwhile."""
     async with reply_proxy(url) as (proxy, through), opened(through) as zookeeper:
         seen = Seen(zookeeper)
         proxy.proxy.cut()
@@ -90,7 +90,7 @@ async def test_a_connection_that_is_lost_is_told_of_and_so_is_its_return(
 
 
 async def test_many_requests_are_under_way_at_once_and_no_more_than_allowed(url: str) -> None:
-    """All are answered; a cancelled one gives its place back."""
+    """All requests are answered; a cancelled one frees its slot."""
     async with opened(url, MetadataOptions(requests_max=8)) as zookeeper:
         await zookeeper.multi([CreateNode("/a")])
         tasks = [asyncio.ensure_future(zookeeper.multi([SetNode("/a", b"%d" % n)])) for n in range(400)]
@@ -105,7 +105,7 @@ async def test_many_requests_are_under_way_at_once_and_no_more_than_allowed(url:
 
 
 async def test_what_a_server_does_not_take_yet_holds_nobody_up(server: Ensemble) -> None:
-    """The loop goes on, and all of it arrives, in its order."""
+    """The loop continues, and all requests arrive in order."""
     async with opened(f"zookeeper://{server.hosts}/a") as zookeeper:
         await zookeeper.multi([CreateNode("/a")])
         server.servers[0].pause()
@@ -137,14 +137,14 @@ async def test_a_loop_that_is_held_up_keeps_its_session(url: str) -> None:
 
 
 async def test_a_client_has_one_thread(url: str) -> None:
-    """kazoo's connection has a thread; nothing else has."""
+    """Only kazoo's connection has a thread."""
     before = set(threading.enumerate())
     async with opened(url):
         assert len(set(threading.enumerate()) - before) == 1
 
 
 async def test_a_large_answer_and_a_large_request_arrive_whole(url: str) -> None:
-    """Beyond what one look at a socket brings, in both directions."""
+    """Data larger than one read of a socket arrives, in both directions."""
     async with opened(url) as zookeeper:
         data = bytes(range(256)) * 3000
         await zookeeper.multi([CreateNode("/a", data), CreateNode("/b")])
@@ -158,7 +158,7 @@ async def test_a_large_answer_and_a_large_request_arrive_whole(url: str) -> None
 
 
 async def test_a_broken_connection_is_made_again_in_the_same_session(url: str) -> None:
-    """Reads are asked again; a write under way is known to have been done, or its outcome is unknown."""
+    """Reads are repeated; a write in progress was applied, or its outcome is unknown."""
     async with (
         reply_proxy(url) as (proxy, through),
         opened(through, MetadataOptions(requests_max=64)) as zookeeper,
@@ -187,7 +187,7 @@ async def test_a_broken_connection_is_made_again_in_the_same_session(url: str) -
 
 
 async def test_the_end_of_a_session_is_told_and_the_next_one_goes_on(url: str) -> None:
-    """An ephemeral node goes with it; reads and writes go on in the next session."""
+    """An ephemeral node is removed with the session; reads and writes continue in the next one."""
     async with opened(url) as zookeeper:
         await zookeeper.multi([CreateNode("/a"), CreateNode("/e", b"", is_ephemeral=True)])
         session = zookeeper.session.session_id
@@ -201,7 +201,7 @@ async def test_the_end_of_a_session_is_told_and_the_next_one_goes_on(url: str) -
 
 
 async def test_a_silent_server_is_noticed_while_there_is_something_to_send(server: Ensemble) -> None:
-    """Requests go on being sent to a server that answers none; after a part of the session's timeout it is left."""
+    """A server that receives requests and answers none is left after a part of the session's timeout."""
     options = MetadataOptions(session_ttl_ms=1_200)
     async with opened(f"zookeeper://{server.hosts}/a", options) as zookeeper:
         wait_for_connections(zookeeper, 1_000)
@@ -247,7 +247,7 @@ async def test_a_request_between_two_connections_is_not_sent(server: Ensemble) -
 
 
 async def test_an_answer_that_kazoo_does_not_expect_leaves_nobody_waiting(url: str) -> None:
-    """Its thread ends. That request and those behind it are lost; another client goes on in the same session."""
+    """kazoo's thread ends. That request and later ones are lost; another client continues in the same session."""
     async with reply_proxy(url) as (proxy, through), opened(through) as zookeeper:
         await zookeeper.multi([CreateNode("/e", b"", is_ephemeral=True)])
         session = zookeeper.session.session_id
@@ -265,7 +265,7 @@ async def test_an_answer_that_kazoo_does_not_expect_leaves_nobody_waiting(url: s
 
 
 def test_one_wake_up_brings_many_answers() -> None:
-    """The loop is woken once for what came before it looks, and delivers it in the order in which it came."""
+    """The loop is woken once for all answers received so far, and delivers them in order."""
 
     class CountingLoop(asyncio.SelectorEventLoop):
         wakes = 0
@@ -286,7 +286,7 @@ def test_one_wake_up_brings_many_answers() -> None:
 
 
 def test_nothing_is_kept_for_a_loop_that_was_closed() -> None:
-    """Neither what is received after that, nor what had a wake-up on its way before."""
+    """Neither later answers nor those with a pending wake-up are kept."""
     loop = asyncio.new_event_loop()
     inbox = Inbox(loop)
     inbox.put(print, "on its way")
@@ -325,7 +325,7 @@ def test_a_client_belongs_to_its_event_loop(url: str) -> None:
 
 
 async def test_a_forked_child_cannot_use_its_parents_client(url: str) -> None:
-    """It says so; the parent's session is not disturbed."""
+    """The child gets an error; the parent's session is not affected."""
     async with opened(url) as zookeeper:
         here, there = multiprocessing.Pipe()
         child = multiprocessing.get_context("fork").Process(target=_use, args=(zookeeper, there))
@@ -369,7 +369,7 @@ async def test_a_listener_that_fails_keeps_nobody_from_an_answer(url: str) -> No
 
 
 async def test_requests_of_one_turn_wake_the_waiting_thread_once() -> None:
-    """The thread is woken after the turn, and takes one byte for each request."""
+    """The thread is woken after the turn, and reads one byte for each request."""
     bell = Doorbell(asyncio.get_running_loop())
     try:
         assert bell.recv(1) == b""

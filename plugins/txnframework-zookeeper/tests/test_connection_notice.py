@@ -1,4 +1,4 @@
-"""What commands say while no server answers."""
+"""The notices of commands while no server answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from txnframework.plugin import load_plugins
 
 
 def test_stores_and_the_option_that_limits_the_wait() -> None:
-    """Without passwords, and without an option that the plugin does not have."""
+    """The notice has no password, and names only options of the plugin."""
     registry = load_plugins()
     config = {"metadata": {"url": "zookeeper://alice:secret@zk1,zk2/txn"}, "ledger": {"url": "sqlite:///a/b.db"}}
     assert connection_notice(load_config(config), registry) == (

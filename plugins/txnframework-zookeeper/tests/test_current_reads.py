@@ -1,4 +1,4 @@
-"""Reads see every write confirmed before them, by whichever process, at whichever server."""
+"""Reads see every write confirmed before them, by any process, at any server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from txnframework_zookeeper.testing.servers.zookeeper import ZooKeeper as Ensemb
 
 
 async def test_reads_see_what_was_confirmed_at_another_server(ensemble: Ensemble) -> None:
-    """Followers lag behind their leader, and the leader behind what it told the followers to confirm."""
+    """Followers lag behind their leader, and the leader lags behind the confirmations of followers."""
     async with AsyncExitStack() as stack:
         clients = [
             await stack.enter_async_context(opened(f"zookeeper://{server.host}/current")) for server in ensemble.servers
@@ -33,7 +33,7 @@ async def test_a_client_is_served_by_a_follower(ensemble: Ensemble) -> None:
 
 
 async def test_reads_at_the_leader_wait_for_a_write(ensemble: Ensemble) -> None:
-    """Reads reach the leader where no other server is used; ``sync`` alone sometimes gives outdated answers."""
+    """At the leader, a read follows a write, because ``sync`` alone sometimes gives an outdated answer."""
     async with opened(f"zookeeper://{ensemble.leader().host}/roles") as client:
         assert client.session.role is ServerRole.LEADER
         before = await client.multi([CreateNode("/a"), SetNode("/a", b"")])
@@ -42,7 +42,7 @@ async def test_reads_at_the_leader_wait_for_a_write(ensemble: Ensemble) -> None:
 
 
 async def test_reads_of_one_turn_share_one_sync(ensemble: Ensemble) -> None:
-    """All of them began before it is sent; a server by itself is not asked to sync."""
+    """All reads that began before the sync share it; a single server needs no sync."""
     async with opened(f"zookeeper://{ensemble.hosts}/shared") as client:
         sent: list[object] = []
         submit = client.session.submit

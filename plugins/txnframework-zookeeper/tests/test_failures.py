@@ -1,6 +1,6 @@
-"""
-An ensemble fails under several processes at work: no transaction is torn, no acknowledgment is lost, everybody sees the
-same outcomes, and all go on by themselves.
+"""An ensemble fails while several processes use it.
+
+No transaction is partial, no acknowledgment is lost, all processes see the same outcomes, and all recover without help.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def test_leader_killed_in_mid_commit(zookeeper: ZooKeeper, place: str, tmp_path:
 
 @pytest.mark.parametrize("who", ["leader", "follower"])
 def test_server_paused_for_longer_than_a_session(zookeeper: ZooKeeper, place: str, tmp_path: Path, who: str) -> None:
-    """A server stands still; the others go on, and when it goes on nothing that it still believes does any harm."""
+    """The other servers continue; when the paused one resumes, its outdated state does no damage."""
     with story(f"zookeeper://{zookeeper.hosts}/{place}", tmp_path) as told:
         server = zookeeper.leader() if who == "leader" else zookeeper.followers()[0]
         server.pause()

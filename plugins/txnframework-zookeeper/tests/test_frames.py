@@ -1,4 +1,4 @@
-"""What a proxy before a ZooKeeper sees."""
+"""The frames that a proxy before a ZooKeeper decodes."""
 
 from __future__ import annotations
 

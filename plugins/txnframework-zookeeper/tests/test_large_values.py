@@ -1,4 +1,4 @@
-"""Values larger than a request are written in chunks: whole or not at all, read as they were put, and nothing left."""
+"""Values larger than a request are written in chunks: atomically, read unchanged, and without leftovers."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def removes_chunks(multi: Multi) -> bool:
 async def test_large_values_are_records_as_any_other(
     store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
 ) -> None:
-    """Made, replaced by large and small ones, in batches and under numbers, read, scanned and removed."""
+    """Large values are created, replaced, batched, numbered, read, scanned and removed like small ones."""
     one, two, three, four = value(), value(), value(5_000_000), value()
     version = await store.put(Put(A, one, Expect.ABSENT, ENTRIES))
     assert await other.get(A) == Record(A, one, version)
@@ -179,7 +179,7 @@ async def test_large_values_are_records_as_any_other(
 async def test_a_write_that_is_refused_leaves_nothing(
     store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
 ) -> None:
-    """A large value under a wrong version changes nothing, and its chunks go."""
+    """A large value with a wrong version changes nothing, and its chunks are removed."""
     first = value()
     version = await store.put(Put(A, first, Expect.ABSENT))
     for expected in (version - 1, Expect.ABSENT):
@@ -195,7 +195,7 @@ async def test_a_write_that_is_refused_leaves_nothing(
 async def test_a_batch_of_many_values_that_are_large_together(
     store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
 ) -> None:
-    """Where they do not fit one request the largest are written in chunks; one request names all."""
+    """If the batch does not fit one request, the largest values are written in chunks; one request names all."""
     puts = tuple(Put(Key(f"/{n:02d}", "p"), value(100_000), Expect.ABSENT) for n in range(40))
     await store.apply(Step(puts=puts))
     assert [record.value for record in await everything(other)] == [put.value for put in puts]
@@ -204,7 +204,7 @@ async def test_a_batch_of_many_values_that_are_large_together(
 
 @pytest.mark.parametrize("one_max", [1, 100_000, VALUES_TOGETHER_BYTES_MAX])
 def test_what_is_not_in_chunks_fits_a_request(one_max: int) -> None:
-    """Whatever the sizes: none of the others is larger than one may be, nor are they together."""
+    """Values outside of chunks fit a request, each and together, for any sizes."""
     source = random.Random(one_max)
     for _ in range(200):
         sizes = [source.choice((0, 10, 99_000, 100_001, 700_000, 2_000_000)) for _ in range(source.randrange(30))]
@@ -216,7 +216,7 @@ def test_what_is_not_in_chunks_fits_a_request(one_max: int) -> None:
 
 @pytest.mark.parametrize("options", [MetadataOptions(value_bytes_max=2000000)])
 async def test_a_bound_is_kept(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
-    """A value above the option is refused in one sentence, with what to do; nothing was written."""
+    """A value above the configured limit is refused with one sentence and the remedy; nothing is written."""
     await store.put(Put(A, value(2_000_000), Expect.ABSENT))
     with pytest.raises(InvalidInput, match=r"/p/b is larger than metadata.options.value_bytes_max \(2000000\)"):
         await store.put(Put(B, value(2_000_001), Expect.ABSENT))
@@ -227,7 +227,7 @@ async def test_a_bound_is_kept(store: ZooKeeperMetadataStore, other: ZooKeeperMe
 
 @pytest.mark.parametrize("options", [MetadataOptions(page_bytes_max=1000000)])
 async def test_a_page_ends_with_so_many_bytes(store: ZooKeeperMetadataStore) -> None:
-    """A page of large values has fewer records, one at least; all pages together have everything, in order."""
+    """A page of large values has fewer records, at least one; all pages together are complete and in order."""
     keys = [Key(f"/{number}", partition) for number in range(4) for partition in ("", "p")]
     for key in keys:
         await store.put(Put(key, value(600_000), Expect.ABSENT, ENTRIES))
@@ -246,7 +246,7 @@ async def test_a_page_ends_with_so_many_bytes(store: ZooKeeperMetadataStore) -> 
 async def test_a_lost_connection_loses_and_doubles_nothing(
     is_it: Callable[[Multi], bool], is_applied: bool, store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
 ) -> None:
-    """Whichever request was lost, or its reply: the write is done, once."""
+    """If any request or its reply is lost, the write is done once."""
     await store.put(Put(A, value(), Expect.ABSENT, ENTRIES))
     wanted, operation = value(), value()
     Dying(store).at(is_it, is_applied=is_applied, is_dead=False)
@@ -333,7 +333,7 @@ async def test_one_that_lives_is_not_disturbed(store: ZooKeeperMetadataStore, ot
 async def test_what_was_taken_from_a_writer_is_written_again(
     store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
 ) -> None:
-    """A writer that lost its session on the way finds its chunks gone, and its value is whole all the same."""
+    """A writer whose session ended finds its chunks removed, and still writes the whole value."""
     multi = store.zookeeper.multi
     wanted = value()
 
@@ -355,7 +355,7 @@ async def test_what_was_taken_from_a_writer_is_written_again(
 async def test_what_is_replaced_while_it_is_read_is_read_again(
     store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
 ) -> None:
-    """A reader that holds a head whose chunks went reads what stands by then, or nothing."""
+    """If the chunks of a read value are removed, the reader reads the current value, or none."""
     get = other.zookeeper.get
     after: list[Callable[[], Awaitable[object]]] = []
 
@@ -382,7 +382,7 @@ async def test_what_is_replaced_while_it_is_read_is_read_again(
 
 
 async def test_damage_is_told(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
-    """Chunks that a head names and that are not there, or not as large, and a format of a later release."""
+    """Missing or shortened chunks, and later formats, are reported as damage or as an unknown format."""
     await store.put(Put(A, value(), Expect.ABSENT))
     chunks = await chunks_left(store)
     await store.zookeeper.multi([SetNode(chunks[0], b"short")])

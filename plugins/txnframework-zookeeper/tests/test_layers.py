@@ -27,5 +27,5 @@ def imported(folder: str) -> set[str]:
     ("folder", "below"), [("connection", {"_options"}), ("tree", {"connection._requests"})], ids=["connection", "tree"]
 )
 def test_what_stands_below(folder: str, below: set[str]) -> None:
-    """A connection knows no record; the tree knows nothing but what nodes are."""
+    """The connection knows no records; the tree knows only nodes."""
     assert imported(folder) == below

@@ -1,4 +1,4 @@
-"""Nodes of keys and of index entries: told apart, found again, in order, and never many below one parent."""
+"""Nodes of keys and of index entries: distinct, decodable, ordered, and never too many below one parent."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def listing_bytes(names: Iterable[str]) -> int:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_name_says_what_stands_there(seed: int) -> None:
-    """Each key has a node of its own that ZooKeeper allows, and the names down to it say its path and partition."""
+    """Each key has its own valid node, and the names down to it encode its path and partition."""
     source = random.Random(seed)
     nodes = set()
     for path in random_paths(seed, 500):
@@ -80,7 +80,7 @@ def test_a_name_says_what_stands_there(seed: int) -> None:
 
 
 def test_every_key_below_a_node_begins_with_its_text() -> None:
-    """A search that opens the node with the lowest text first meets the keys in order."""
+    """A search that opens the lowest node first finds the keys in order."""
     for path in random_paths(9, 500):
         place = _layout.RecordTreeNode("/", None, _layout.RECORDS)
         for name in _layout.node_of(Key(path)).removeprefix(f"{_layout.RECORDS}/").split("/"):
@@ -143,7 +143,7 @@ FAMILIES: dict[str, Callable[[int], str]] = {
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_node_has_many_children(family: str) -> None:
-    """However many keys of a kind there are, no listing of nodes comes near what a client takes."""
+    """For any number of keys of a kind, the list of a node's children stays far below a client's limit."""
     found = children(_layout.node_of(Key(FAMILIES[family](number))) for number in range(COUNT))
     assert max(map(listing_bytes, found.values())) < LISTING_BYTES_MAX / 2
 
@@ -185,7 +185,7 @@ PLACES = [Key("/a"), Key("/a", "p"), Key("/a-b"), Key("/a/b"), Key(f"/txn/{7:032
 
 @pytest.mark.parametrize("depth", range(4))
 def test_the_name_of_an_entry_says_key_and_record(depth: int) -> None:
-    """At any depth the names down to an entry say its key and its record, every prefix of them a prefix of both."""
+    """At any depth, the names down to an entry encode prefixes of its key and its record."""
     nodes = set()
     count = 0
     for index_key in random_index_keys(3, 300):
@@ -227,7 +227,7 @@ def test_an_index_range_lies_below_its_start() -> None:
 
 
 def test_entries_of_one_time_share_a_node_of_four_seconds() -> None:
-    """A time index is cut by time, so that few nodes are made and old ones become empty as a whole."""
+    """A time index is divided by time, so that few nodes are created and old ones become empty together."""
     ids = [f"{number:032x}" for number in range(200)]
     now = 1_763_774_857_000 // 4096 * 4096
     for key_of in (lambda at, one: index_keys.encode(at, one), lambda at, one: index_keys.encode("ABORTED", at, one)):
@@ -250,7 +250,7 @@ def leads_to(watched: _ranges.TreeRange, node: str) -> bool:
 
 
 def test_watching_a_range_sees_what_is_in_it() -> None:
-    """The way leads to each record or entry in the range, and to no others."""
+    """The watched nodes lead to each record or entry in the range, and to no others."""
     one = Key(f"/txn-op/{7:032x}/{5:020d}", f"{7:032x}")
     operations = _ranges.tree_range(paths.operations_range(TxnID.parse(f"{7:032x}")))
     assert leads_to(operations, _layout.node_of(one))

@@ -51,7 +51,7 @@ async def test_a_lease_ends_with_its_session(url: str) -> None:
 
 
 async def test_a_lease_is_kept_while_its_session_goes_on(url: str) -> None:
-    """A broken connection ends nothing; the same holder is given the lease again, another one is not."""
+    """A broken connection ends no lease; the same holder gets the lease again, another one does not."""
     async with AsyncExitStack() as stack:
         store = await opened(stack, url)
         held = await store.acquire_lease("name", "one")
@@ -146,7 +146,7 @@ async def test_an_acquisition_whose_reply_is_lost_is_decided_by_looking(url: str
 
 
 async def test_a_killed_holders_lease_ends_by_itself(server: Ensemble) -> None:
-    """When its session has timed out."""
+    """The lease ends when the session has timed out."""
     async with AsyncExitStack() as stack:
         url = f"zookeeper://{server.hosts}/a"
         one, two = await opened(stack, url, QUICK), await opened(stack, url, QUICK)

@@ -1,4 +1,4 @@
-"""Who may come in, and what is said to others; passwords are in nothing that is printed or logged."""
+"""Authentication and its errors; passwords are never printed or logged."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_what_a_login_makes_is_its_own(url: str, everything_logged: pytest.LogCa
 
 
 async def test_a_chroot_below_what_its_login_may_not_see(url: str) -> None:
-    """It is opened, and another one is made below it; where nothing may be made, it is said which node that was."""
+    """The chroot is opened, and another is created below it; if creation is forbidden, the error names the node."""
     host, _, top = url.removeprefix("zookeeper://").partition("/")
     others, hers = [make_digest_acl("bob", "his", all=True)], [make_digest_acl("alice", SECRET, all=True)]
 
@@ -85,7 +85,7 @@ async def test_a_chroot_below_what_its_login_may_not_see(url: str) -> None:
 def test_sasl_lets_in_who_knows_the_password(
     tmp_path: Path, everything_logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The login is asked for by the server; a wrong one is refused at once, with what to look at."""
+    """The server requires the login; a wrong one is refused at once, with the setting to check."""
     monkeypatch.setenv(PASSWORD_VARIABLE, SECRET)
     options = MetadataOptions(login="sasl-digest-md5", connect_timeout_ms=60_000)
     with Ensemble(tmp_path, setup=sasl_users(tmp_path, {"alice": SECRET})) as server:
@@ -142,14 +142,14 @@ def test_tls_is_used_and_the_server_has_to_be_known(tmp_path: Path) -> None:
     ],
 )
 def test_a_url_that_names_nothing_is_refused_in_a_sentence(url: str, reason: str) -> None:
-    """What is wrong and what to write; never the password."""
+    """The error says what is wrong and what to write, and never the password."""
     with pytest.raises(ConfigurationError, match=reason) as refused:
         locate(url, {})
     assert SECRET not in str(refused.value)
 
 
 def test_a_url_says_where_and_who() -> None:
-    """The port may be left out; the password may stand in the environment."""
+    """The port may be omitted; the password may be in the environment."""
     found = locate("zookeeper://al%69ce@one,[::1]:2,three:3/a/b/", {PASSWORD_VARIABLE: SECRET})
     assert (found.hosts, found.root, found.user) == ("one:2181,[::1]:2,three:3", "/a/b", "alice")
     assert found.password == SECRET
@@ -171,7 +171,7 @@ def test_a_url_says_where_and_who() -> None:
     ],
 )
 def test_options_that_do_not_fit_are_refused_in_a_sentence(url: str, options: MetadataOptions, where: str) -> None:
-    """Before anything is connected to."""
+    """Options are checked before connecting."""
     with pytest.raises(ConfigurationError, match=where):
         check(locate(url, {}), options)
 
@@ -189,7 +189,7 @@ def test_options_that_do_not_fit_are_refused_in_a_sentence(url: str, options: Me
 def test_a_password_in_clear_is_warned_of(
     url: str, options: MetadataOptions, is_told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once at each opening, where it would cross a network that others can read; the warning does not hold it."""
+    """Each opening warns once if the password crosses a network unencrypted; the warning does not contain it."""
     check(locate(url, {}), options)
     assert [record.levelname for record in caplog.records] == ["WARNING"] * is_told
     assert SECRET not in caplog.text
@@ -203,19 +203,19 @@ def test_a_password_in_clear_is_warned_of(
     ],
 )
 def test_nobody_at_the_address_is_said_in_a_sentence(hosts: str, reason: str) -> None:
-    """With the reason and what to do, once the time is over."""
+    """The error has the reason and the remedy, after the timeout."""
     # Time for one attempt, however much else the machine has to do.
     assert_unavailable(f"zookeeper://{hosts}/a", reason, 1_500)
 
 
 def test_an_address_of_something_else_is_said_in_a_sentence() -> None:
-    """It takes connections, and then says nothing of what a server says."""
+    """The other service accepts connections, and does not answer like a ZooKeeper."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert_unavailable(f"zookeeper://127.0.0.1:{silent.getsockname()[1]}/a", "no server accepted a session", 300)
 
 
 def test_a_program_without_logging_prints_nothing_of_its_own_accord() -> None:
-    """Neither the failed attempts to connect, nor that they end: the error says all of it, once."""
+    """Failed attempts to connect are not printed, because the final error reports them once."""
     program = (
         "import asyncio\n"
         "from txnframework.errors import Unavailable\n"

@@ -60,7 +60,7 @@ def losing(store: ZooKeeperMetadataStore) -> Losing:
 async def test_every_write_is_done_once_whatever_was_lost(
     is_applied: bool, store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing
 ) -> None:
-    """Creating, replacing under a version and under any, a batch, a sequential record, and a removal of any."""
+    """This covers creating, replacing with and without a version, batches, sequential records, and removals."""
     losing.lose(is_applied)
     made = await store.put(Put(A, b"1", Expect.ABSENT, ENTRIES))
     for expected in (made, Expect.ANY):
@@ -87,7 +87,7 @@ async def test_every_write_is_done_once_whatever_was_lost(
 async def test_a_request_that_never_arrived_is_sent_again(
     store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing
 ) -> None:
-    """Also a removal that names a version: the record that still stands tells."""
+    """A removal with a version is repeated, too, because the existing record shows that it was not applied."""
     version = await store.put(Put(A, b"1", Expect.ABSENT, ENTRIES))
     losing.lose(is_applied=False)
     await store.delete(A, version)
@@ -97,7 +97,7 @@ async def test_a_request_that_never_arrived_is_sent_again(
 async def test_a_race_that_was_lost_meanwhile_is_told_as_such(
     store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing
 ) -> None:
-    """Nothing was done, and the record is not as expected any more."""
+    """The write was not applied, and the record has changed since."""
     version = await store.put(Put(A, b"1", Expect.ABSENT))
     await store.put(Put(B, b"1", Expect.ABSENT))
     losing.lose(False, lambda: other.put(Put(A, b"other", Expect.ANY)))
@@ -109,7 +109,7 @@ async def test_a_race_that_was_lost_meanwhile_is_told_as_such(
 async def test_what_others_wrote_over_cannot_be_told(
     store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing
 ) -> None:
-    """Whether or not it was applied: reading shows the same."""
+    """The outcome is unknown, because reading shows the same in both cases."""
     await store.put(Put(A, b"1", Expect.ABSENT))
     for is_applied in (True, False):
         losing.lose(is_applied, lambda: other.put(Put(A, b"other", Expect.ANY)))
@@ -138,7 +138,7 @@ async def test_a_removal_of_a_version_that_is_gone_cannot_be_told(
 async def test_a_removal_of_whatever_there_is_is_done_once(
     store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing
 ) -> None:
-    """Who made the record again, having seen that it was gone, keeps it."""
+    """A record that another process created after the removal is kept."""
     await store.put(Put(A, b"1", Expect.ABSENT))
     losing.lose(True, lambda: other.put(Put(A, b"again", Expect.ABSENT)))
     with pytest.raises(OutcomeUnknown):
@@ -151,7 +151,7 @@ async def test_a_removal_of_whatever_there_is_is_done_once(
 async def test_a_batch_of_removals_that_was_applied_is_not_said_to_be_refused(
     store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing
 ) -> None:
-    """Its check does not hold any more, but did when it was applied."""
+    """Its check fails now, but succeeded when the batch was applied."""
     await store.put(Put(A, b"1", Expect.ABSENT))
     version = await store.put(Put(B, b"1", Expect.ABSENT))
     batch = Step((Check(B, version),), deletes=(Delete(A, Expect.ANY),))

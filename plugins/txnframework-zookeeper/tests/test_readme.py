@@ -1,4 +1,4 @@
-"""The readme's table names the options that there are."""
+"""The table in the README lists the existing options."""
 
 from __future__ import annotations
 

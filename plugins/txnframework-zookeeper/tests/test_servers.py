@@ -34,7 +34,7 @@ def client(hosts: str, **options: object) -> Iterator[KazooClient]:
 
 
 def test_what_was_confirmed_outlives_a_kill(tmp_path: Path) -> None:
-    """A server that is killed and started again has what it confirmed, at the same address."""
+    """A server that is killed and restarted has its confirmed writes, at the same address."""
     with ZooKeeper(tmp_path) as zookeeper:
         assert zookeeper.leader() is zookeeper.servers[0]
         with client(zookeeper.hosts) as connected:
@@ -47,7 +47,7 @@ def test_what_was_confirmed_outlives_a_kill(tmp_path: Path) -> None:
 
 
 def test_ensemble(tmp_path: Path) -> None:
-    """Of three servers any two serve: a killed leader is replaced, a paused one too, and both come back."""
+    """Any two of three servers work: a killed or paused leader is replaced, and both come back."""
     with ZooKeeper(tmp_path, servers=3) as zookeeper:
         first = zookeeper.leader()
         assert len(zookeeper.followers()) == 2
@@ -66,7 +66,7 @@ def test_ensemble(tmp_path: Path) -> None:
 
 
 def test_one_answer_says_who_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server with much else to do may give no other one in time, when it is asked again."""
+    """A busy server may not answer a second time, so one answer names the leader."""
     answers = iter(["", "standalone", "", "", "standalone", ""])
     monkeypatch.setattr(ZooKeeperServer, "is_running", True)
     monkeypatch.setattr(ZooKeeperServer, "mode", lambda _: next(answers))
@@ -78,7 +78,7 @@ def test_one_answer_says_who_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_server_ends_with_who_started_it() -> None:
-    """A server does not outlive the process that started it, though that was killed."""
+    """A server ends with the process that started it, even if that was killed."""
     program = "import os; from txnframework_zookeeper.testing.servers.zookeeper import _own_server as own;"
     program += "print(own().servers[0].process_id, flush=True); os.kill(os.getpid(), 9)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False)
@@ -99,13 +99,13 @@ def gone(pid: int) -> bool:
 
 
 def test_named_servers_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the environment names servers, none is started."""
+    """If the environment names servers, none is started."""
     monkeypatch.setenv("TXN_TEST_ZOOKEEPER_HOSTS", "one.example:2181,two.example:2181")
     assert shared_hosts() == "one.example:2181,two.example:2181"
 
 
 def test_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is no Java one sentence says what to install."""
+    """Without Java, one sentence says what to install."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(RuntimeError, match="needs Java: install a JDK"):
         ZooKeeper(tmp_path / "data").start()

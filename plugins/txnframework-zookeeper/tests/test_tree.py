@@ -1,4 +1,4 @@
-"""The tree on a real server: as the memory store would answer, cleaned up, bounded, and right when others write too."""
+"""The tree on a real server: the same answers as the memory store, cleanup, limits, and concurrent writers."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ async def operate(store: ZooKeeperMetadataStore, version: int) -> Record:
 @pytest.mark.parametrize("seed", range(12))
 @in_a_loop
 async def test_answers_as_the_memory_store(seed: int, opened: Open) -> None:
-    """Random writes with random expectations do and leave the same, in every order and page size that can be asked."""
+    """Random writes have the same results as in the memory store, in every order and page size."""
     source = random.Random(seed)
     # One path in two partitions, paths that begin as others do, index keys that do as well.
     keys = [
@@ -210,7 +210,7 @@ async def test_a_transaction_costs_a_multi_for_each_step(opened: Open) -> None:
 
 @in_a_loop
 async def test_a_range_is_listed_in_one_round_trip_the_way_it_was_before(opened: Open) -> None:
-    """What was on the way the last time is listed together; what came or went since is seen all the same."""
+    """Nodes of the last listing are listed together; nodes that were added or removed since are still found."""
     async with opened() as store, opened() as other:
         writes = index_keys.prefix_range("kinds", "writes")
         trips = 0
@@ -245,7 +245,7 @@ async def test_a_range_is_listed_in_one_round_trip_the_way_it_was_before(opened:
 
 @in_a_loop
 async def test_what_is_empty_goes(opened: Open, environment: VirtualEnvironment) -> None:
-    """Nodes that hold nothing any more are removed after a while, and nothing is left of a transaction."""
+    """Empty nodes are removed after a while, and nothing remains of a transaction."""
     async with opened() as store:
         await store.put(Put(Key("/kept"), b"", Expect.ABSENT))
         before = await nodes_below(store, "/")
@@ -263,7 +263,7 @@ async def test_what_is_empty_goes(opened: Open, environment: VirtualEnvironment)
 
 @in_a_loop
 async def test_what_another_process_left_empty_goes(opened: Open, environment: VirtualEnvironment) -> None:
-    """A node that a process left empty and died is removed by who lists it."""
+    """A node that a dead process left empty is removed by the next listing."""
     async with opened() as store:
         operation = await operate(store, await begin(store))
         await store.delete(operation.key, Expect.ANY)
@@ -279,7 +279,7 @@ async def test_what_another_process_left_empty_goes(opened: Open, environment: V
 
 @in_a_loop
 async def test_a_node_that_went_is_made_again(opened: Open, environment: VirtualEnvironment) -> None:
-    """Who remembers a node that another process removed as empty makes it again, and loses nothing."""
+    """A client recreates a known node that another process removed as empty, and loses nothing."""
     async with opened() as store, opened() as other:
         operation = await operate(store, await begin(store))
         record = await other.get(operation.key)
@@ -297,7 +297,7 @@ async def test_a_node_that_went_is_made_again(opened: Open, environment: Virtual
 
 @in_a_loop
 async def test_adding_and_removing_may_meet(opened: Open) -> None:
-    """Who adds below a node while others remove it as empty is neither refused nor loses anything."""
+    """Adding below a node while others remove it as empty is not refused and loses nothing."""
 
     async def come_and_go(store: ZooKeeperMetadataStore, name: str) -> None:
         for number in range(25):
@@ -317,7 +317,7 @@ async def test_adding_and_removing_may_meet(opened: Open) -> None:
 
 @in_a_loop
 async def test_two_clients_on_one_prefix_go_on(opened: Open) -> None:
-    """Many operations of one transaction from two clients at a time all stand, under different numbers."""
+    """Concurrent operations of one transaction from two clients all get different numbers."""
     async with opened() as store, opened() as other:
         version = await begin(store)
         await other.get(HEADER)
@@ -347,7 +347,7 @@ async def test_a_number_that_is_taken_is_passed_over(opened: Open) -> None:
 
 @in_a_loop
 async def test_entries_of_one_place_go_deeper_when_there_are_many(opened: Open) -> None:
-    """A client that adds more entries to a node than may stand together puts the others below nodes of their own."""
+    """Beyond a limit, a client puts further entries of a node below child nodes."""
     async with opened(MetadataOptions(index_entries_together_max=10)) as store:
         for number in range(30):
             one = f"{number:032x}"
@@ -363,7 +363,7 @@ async def test_entries_of_one_place_go_deeper_when_there_are_many(opened: Open) 
 
 @in_a_loop
 async def test_a_record_made_again_by_another_client_keeps_its_entries(opened: Open) -> None:
-    """What a client remembers of an earlier life of a record does not put its index entries out of step."""
+    """Outdated memory of an earlier life of the record does not corrupt its index entries."""
     key = Key("/a")
     async with opened() as store, opened() as other:
         version = await store.put(Put(key, b"one", Expect.ABSENT, by_kind("x")))
@@ -404,7 +404,7 @@ async def test_an_entry_that_an_earlier_life_did_not_have_is_taken_over(opened: 
 
 @in_a_loop
 async def test_whatever_stands_is_looked_at_before_it_is_replaced_or_removed(opened: Open) -> None:
-    """What is remembered of an earlier life leaves no entry of the later one behind."""
+    """Outdated memory of an earlier life leaves no entry of the later one behind."""
     key = Key("/a")
     for removes in (False, True):
         async with opened() as store, opened() as other:
@@ -429,7 +429,7 @@ async def test_what_does_not_fit_is_refused(opened: Open) -> None:
 
 @in_a_loop
 async def test_what_fits_only_without_the_chroot_is_refused(url: str) -> None:
-    """Every path of a request begins with the chroot; it is refused here, not by a server that hangs up."""
+    """Every path of a request includes the chroot; the client refuses it before the server disconnects."""
     store = await open_metadata_store(f"{url}/{'/'.join(['deep' * 25] * 4)}", SystemEnvironment(), OPTIONS)
     try:
         puts = tuple(Put(Key(f"/p/{number}", "p"), b"", Expect.ABSENT) for number in range(2_500))
@@ -471,7 +471,7 @@ async def test_a_later_format_is_refused(opened: Open) -> None:
 
 @in_a_loop
 async def test_a_chroot_with_something_else_is_refused(opened: Open, url: str) -> None:
-    """A place where another program has nodes, whatever their names, is left as it was; one below it is taken."""
+    """A chroot with nodes of another program is unchanged; a chroot below it is accepted."""
     async with opened() as store:
         for names in (["/else", "/else/brokers", "/else/brokers/ids"], ["/alike", "/alike/records"]):
             await store.zookeeper.multi([CreateNode(path) for path in names])

@@ -141,7 +141,7 @@ async def test_two_watches_of_one_place_end_one_by_one(
 
 @pytest.mark.parametrize("options", [MetadataOptions(watches_max=3)])
 async def test_what_is_watched_is_bounded(store: ZooKeeperMetadataStore) -> None:
-    """The error says which option to look at; what is watched already may be watched by more."""
+    """The error names the option; records that are already watched can get more watches."""
     watches = [await store.watch(Key(f"/watched/{name}")) for name in "abc"]
     with pytest.raises(Unavailable, match="watches_max"):
         await store.watch(Key("/watched/d"))
@@ -172,7 +172,7 @@ async def _asked(story: Awaitable[object], store: ZooKeeperMetadataStore) -> lis
 async def test_waiting_for_the_change_of_a_record_takes_two_reads(
     store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
 ) -> None:
-    """One that arms, one after the change, which bring along what the record is; then there is nothing to take back."""
+    """One read arms the watch, and one follows the change and returns the record; then no watch must be removed."""
     version = await other.put(Put(RECORD, b"open", Expect.ABSENT))
 
     async def follow() -> None:
@@ -212,7 +212,7 @@ async def test_changes_while_nobody_waits_are_looked_at_once(
 async def test_what_changed_between_a_wake_up_and_the_next_waiting_is_told(
     store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
 ) -> None:
-    """The servers tell of nothing then; the look with which waiting begins finds it."""
+    """The servers send no event in between; the read at the start of the wait finds the change."""
     version = await other.put(Put(RECORD, b"0", Expect.ABSENT))
     watch = await store.watch(RECORD)
     waiting = await waiting_for(watch, store)
@@ -230,7 +230,7 @@ async def test_what_changed_between_a_wake_up_and_the_next_waiting_is_told(
 async def test_a_watch_that_is_given_back_costs_nothing(
     store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
 ) -> None:
-    """Nothing is asked for it, then or when the record changes."""
+    """No request is sent for it, then or when the record changes."""
     one, two = await store.watch(RECORD), await store.watch(RECORD)
 
     async def go() -> None:
@@ -245,7 +245,7 @@ async def test_a_watch_that_is_given_back_costs_nothing(
 
 @pytest.mark.parametrize("options", [MetadataOptions(value_in_record_bytes_max=1000)])
 async def test_a_value_in_chunks_is_not_brought_along(store: ZooKeeperMetadataStore) -> None:
-    """The node of such a record holds only where they are."""
+    """The node of such a record has only the location of its chunks."""
     await store.put(Put(RECORD, b"x" * 2_000, Expect.ABSENT))
     watch = await store.watch(RECORD)
     assert IValueWatch.providedBy(watch)
@@ -277,7 +277,7 @@ def test_a_record_that_is_no_longer_watched_when_the_servers_answer(url: str, un
 async def test_a_range_is_watched_while_nodes_above_it_come_and_go(
     store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore
 ) -> None:
-    """The nodes on the way are made with the first record, and removed some time after the last one."""
+    """The nodes above are created with the first record, and removed some time after the last one."""
     watch = await store.watch(TARGETS["range"])
     for number in range(3):
         key = Key(f"/watched/a/longer/way/{number}")

@@ -1,1 +1,1 @@
-"""Every public coroutine of the client, given up at every step of the event loop."""
+"""Every public coroutine of the client, cancelled at every step of the event loop."""

@@ -115,7 +115,7 @@ class CloseProducer(Story):
         await stage.notes["producer"].close()
 
     def has_happened(self, stage: Stage) -> None:
-        """It may have been closed before it sent."""
+        """The producer may have been closed before it sent."""
 
 
 class OpenProducer(Story):
@@ -218,7 +218,7 @@ class Commit(Story):
 
 
 class CommitWhileSending(Story):
-    """A commit that is given up while it waits for a send may end either way, and ends."""
+    """A commit that is cancelled while it waits for a send may end either way, and ends."""
 
     covers = ("Transaction.commit",)
     sampled = ("metadata", "marker")
@@ -236,7 +236,7 @@ class CommitWhileSending(Story):
         await stage.txn.commit()
 
     async def check_soon(self, stage: Stage) -> None:
-        """It may not have come to the commit."""
+        """The call may have been cancelled before the commit."""
 
     async def check_visible(self, stage: Stage, value: bytes) -> None:
         if await stage.outcome(stage.txn) is not State.OPEN:
@@ -267,7 +267,7 @@ class Abort(Story):
 
 
 class Transact(Story):
-    """A whole ``async with``: wherever it is given up, it is decided soon."""
+    """A whole ``async with``: cancelled anywhere, its transaction is decided soon."""
 
     covers = ("Transaction.__aenter__", "Transaction.__aexit__")
     sampled = FAMILIES
@@ -319,7 +319,7 @@ class Finish(Story):
 
 
 class EndById(Story):
-    """Ending by the id, by a process that has no part in it."""
+    """A process that does not take part ends the transaction by its id."""
 
     ends = True
 
@@ -345,7 +345,7 @@ class AbortById(EndById):
 
 
 class SettleAndAsk(Story):
-    """Questions, and settling, which may be left to the sweeps: given up, they change nothing."""
+    """Queries and settling change nothing when they are cancelled; sweeps may finish the settling."""
 
     covers = ("Client.settle", "Client.outcome", "Client.find_hanging", "Client.ping")
 

@@ -70,7 +70,7 @@ class CloseConsumer(OfType):
 
 
 class CloseConsumerOfMany(CloseConsumer):
-    """Its segments were split, so it is at several."""
+    """A consumer of several segments, because they were split."""
 
     families = ("metadata",)
 
@@ -100,7 +100,7 @@ class CloseWithDeadLetters(Story):
         stage.acked[b"0"] = Due.MAY
 
     async def check(self, stage: Stage) -> None:
-        """A message is a dead letter or delivered, and not both; what was given back uncounted is delivered."""
+        """A message is either a dead letter or delivered; redeliveries of uncounted messages are delivered."""
         await stage.check_topic()
 
 
@@ -171,7 +171,7 @@ class AckCumulative(Story):
 
 
 class AckInTransaction(Story):
-    """An acknowledgment that was given up is not committed."""
+    """A cancelled acknowledgment is not committed."""
 
     covers = ("Consumer.ack",)
     sampled = FAMILIES
@@ -207,7 +207,7 @@ class AckCumulativeInTransaction(AckInTransaction):
 
 
 class RunHandler(OfType):
-    """A run that was given up leaves its consumer open: what it did not commit is handled by the next run."""
+    """A cancelled run leaves its consumer open: the next run handles uncommitted messages."""
 
     covers = ("Consumer.run", "Consumer.run_batches")
     sampled = ("metadata", "marker")
@@ -244,7 +244,7 @@ class RunHandlerOfBatches(RunHandler):
 
 
 class PausedRun(RunHandler):
-    """Paused and resumed by its handler."""
+    """A run that its handler pauses and resumes."""
 
     covers = ("Consumer.run",)
 
@@ -277,7 +277,7 @@ class Nack(Story):
 
 
 class Seek(OfType):
-    """Moved to the beginning: everything comes again, to the same consumer, whatever was given up."""
+    """A seek to the beginning: the same consumer receives everything again, even after a cancellation."""
 
     covers = ("Consumer.seek",)
     sampled = ("metadata", "marker")
@@ -307,7 +307,7 @@ class Seek(OfType):
 
 
 class SeekSplit(Seek):
-    """The segment was split and its messages are done, so it was left; its children follow it."""
+    """The segment was split, finished and left; a seek makes its children follow it again."""
 
     families = ("metadata",)
 
@@ -328,13 +328,13 @@ class SeekSplit(Seek):
 
 
 class SeekAndClose(SeekSplit):
-    """A consumer that is closed when its seek was given up leaves all the same."""
+    """A consumer that is closed after its seek was cancelled leaves the subscription."""
 
     async def repeat(self, stage: Stage) -> None:
         await stage.joined.close()
 
     def has_happened(self, stage: Stage) -> None:
-        """It may not have been moved."""
+        """The subscription may not have been moved."""
 
 
 class SeekByClient(Seek):
@@ -358,7 +358,7 @@ class Subscribe(Story):
 
 
 class Unsubscribe(Story):
-    """Once it was begun the subscription is given up, and one that begins again receives everything."""
+    """Once begun, the deletion completes, and a new subscription of the name receives everything."""
 
     covers = ("Client.unsubscribe",)
     reports = (SubscriptionNotFound,)
@@ -382,7 +382,7 @@ class Unsubscribe(Story):
 
 
 class IterateUntilClosed(Story):
-    """Receiving that is given up while there is nothing leaves a consumer that receives what comes."""
+    """A cancelled receive of an idle consumer leaves it usable."""
 
     covers = ("Consumer.receive",)
 

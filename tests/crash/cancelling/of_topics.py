@@ -1,4 +1,4 @@
-"""Stories of topics as whole things, and of opening and closing the client itself."""
+"""Stories of whole topics, and of opening and closing the client."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CreateTopic(Story):
 
 
 class DeleteTopic(Story):
-    """Once it was begun the topic is gone; one that is made anew has nothing of it."""
+    """Once begun, the deletion completes; a new topic of the name has nothing of the old one."""
 
     covers = ("Client.delete_topic", "Client.delete_namespace")
     reports = (TopicNotFound,)
@@ -94,7 +94,7 @@ class Merge(Story):
 
 
 class Compact(Story):
-    """A compaction that was given up is as if it had not begun; the next one is whole."""
+    """A cancelled compaction has no effect; the next one is complete."""
 
     covers = ("Client.compact",)
     sampled = FAMILIES

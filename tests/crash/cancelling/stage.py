@@ -1,4 +1,4 @@
-"""Where a story plays: one process that gives a call up, another one that looks on, and what must be there after."""
+"""The stage of a story: one process that cancels a call, another one that observes, and the required end state."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Stage:
 
     @property
     def other(self) -> Client:
-        """The one that looks on; it runs in its own process."""
+        """The observing client, in its own process."""
         return self.other_machine.client
 
     def name(self, topic: str) -> str:
@@ -127,7 +127,7 @@ class Stage:
     # -- what is asked afterwards ---------------------------------------------------------------------
 
     async def elsewhere(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something in the process that looks on."""
+        """Call a function in the observing process."""
         return await self.other_machine.spawn(work)
 
     async def outcome(self, txn: Transaction) -> State:
@@ -161,7 +161,7 @@ class Stage:
         await self.soon(visible, lambda: f"{value!r} and what was committed before it to be readable, found {seen}")
 
     async def check_topic(self) -> None:
-        """Others read what is there, once, and nothing else."""
+        """Others read the existing messages once, and nothing else."""
         seen = await self.read()
         assert len(seen) == len(set(seen)), f"read twice: {seen}"
         must = await self._must_be_there()
@@ -173,7 +173,7 @@ class Stage:
         assert known >= set(seen), f"nobody sent {set(seen) - known}"
 
     async def check_subscription(self, client: Client, at_once: bool) -> None:
-        """A consumer can take the subscription, and receives what is there and not done, once."""
+        """A consumer can take the subscription, and receives existing unfinished messages once."""
         consumer: Consumer | None = None
 
         async def taken() -> bool:
@@ -212,7 +212,7 @@ class Stage:
         assert not found, f"held without a consumer: {[record.key.path for record in found]}"
 
     def check_closed(self, machine: Machine, since_ms: int) -> None:
-        """The client has ended soon, and nothing of it runs any more."""
+        """The client has closed soon, and none of its tasks runs."""
         took_ms = self.loop.environment.now_ms() - since_ms
         assert took_ms <= CLOSE_MS, f"closing the client took {took_ms} ms"
         self.loop.advance(0)
@@ -220,7 +220,7 @@ class Stage:
         assert not left, f"left running: {left}"
 
     def end(self) -> None:
-        """Let the world go."""
+        """End the world."""
         assert not self.loop.reports, f"errors that nobody was told of: {self.loop.reports}"
 
     # -- parts ----------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ class Stage:
         return machine
 
     def config(self) -> Config:
-        """Return how the processes are configured."""
+        """Return the configuration of the processes."""
         domains = DomainsSection()
         if self.family != "metadata":
             domains = DomainsSection(

@@ -1,4 +1,4 @@
-"""What a story is: one public coroutine, what comes before it, and what must be there when it was given up."""
+"""A story: one public coroutine, its preparation, and the required state after its cancellation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Story(ABC):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name."""
         return type(self).__name__
 
     async def arrange(self, stage: Stage) -> None:  # noqa: B027 - most, not all, have something to do here
@@ -43,34 +43,34 @@ class Story(ABC):
 
     @abstractmethod
     async def call(self, stage: Stage) -> None:
-        """Make the call that is given up."""
+        """Make the call that is cancelled."""
 
     async def repeat(self, stage: Stage) -> None:
-        """Make it again: it succeeds, or says clearly why not."""
+        """Repeat the call: it succeeds, or its error says clearly why not."""
         try:
             await self.call(stage)
         except self.reports:
             return
 
     async def leave(self, stage: Stage) -> None:
-        """Let go of what the victim has, as a program does at its end."""
+        """Release the victim's objects, as a program does at its end."""
         if hasattr(stage, "txn") and stage.txn.state is State.OPEN and await stage.outcome(stage.txn) is State.OPEN:
             await stage.txn.abort()
         if stage.consumer is not None:
             await stage.consumer.close()
 
     def may_happen(self, stage: Stage) -> None:
-        """Note what may be from now on."""
+        """Record what may exist from now on."""
         stage.sent |= dict.fromkeys(self.sends, Due.MAY)
         stage.acked |= dict.fromkeys(self.acks, Due.MAY)
 
     def has_happened(self, stage: Stage) -> None:
-        """Note what must be, as the repetition was confirmed."""
+        """Record what must exist, because the repetition was confirmed."""
         stage.sent |= dict.fromkeys(self.sends, Due.MUST)
         stage.acked |= dict.fromkeys(self.acks, Due.MUST)
 
     async def check_soon(self, stage: Stage) -> None:
-        """Look, from outside, soon after the call was given up."""
+        """Check from another process, soon after the cancellation."""
         if self.ends:
 
             async def decided() -> bool:
@@ -79,15 +79,15 @@ class Story(ABC):
             await stage.soon(decided, lambda: "the transaction to be decided")
 
     async def check_visible(self, stage: Stage, value: bytes) -> None:
-        """Look whether what is sent now can be read soon."""
+        """Check that a new message can be read soon."""
         await stage.check_visible(value)
 
     async def check(self, stage: Stage) -> None:
-        """Look, from outside, when everything is over."""
+        """Check from another process at the end."""
         await stage.check_topic()
 
     async def check_subscription(self, stage: Stage, client: Client, at_once: bool) -> None:
-        """Look whether a client can consume."""
+        """Check that a client can consume."""
         await stage.check_subscription(client, at_once)
 
 

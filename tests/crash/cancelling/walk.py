@@ -15,11 +15,11 @@ from txnframework.errors import TxnFrameworkError
 NEVER = 10**9
 """More steps than any story has."""
 LAST_STEPS = 3
-"""At the end, what was asked for is there and its caller has not heard of it."""
+"""At the end, the request has taken effect and its caller has not been notified."""
 
 
 class Way(Enum):
-    """How a call is given up."""
+    """How a call is cancelled."""
 
     CANCELLED = "cancelled"
     TWICE = "cancelled twice"

@@ -14,7 +14,7 @@ SEGMENT = "segment://public/default/orders/0000-ffff-0"
 
 
 class Everything(Compactor):
-    """Keeps all that it is shown, so that the story knows what is to be there."""
+    """Keeps all messages, so that the story knows the expected ones."""
 
     name = EVERYTHING
 
@@ -67,7 +67,7 @@ class Compact(Scenario):
 
 
 class CompactInParts(Compact):
-    """The same, copied as several processes do it: each range to a ledger of its own, and one of them twice."""
+    """The same, copied as by several processes: each range to a ledger of its own, and one of them twice."""
 
     async def operate(self, client: Client) -> None:
         compacting = client.host.compaction

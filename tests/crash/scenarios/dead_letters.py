@@ -1,4 +1,4 @@
-"""Messages that were delivered too often, and are put aside."""
+"""Messages that were delivered too often and become dead letters."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from txnframework import Client
 from txnframework.errors import TopicNotFound
 
 PASSING = "topic://public/default/passing"
-"""Not one of the topics that everybody looks at, who would be told that it is gone."""
+"""Not one of the observed topics, whose observers would get an error about the deletion."""
 
 
 class DeleteAndMakeAgain(Scenario):

@@ -70,10 +70,9 @@ class Publish(Scenario):
 
 
 class JoinedBranch(Scenario):
-    """
-    The victim writes and acknowledges under a branch of the bystander's transaction.
+    """The victim writes and acknowledges under a branch of the bystander's transaction.
 
-    What the victim did counts if it came to report its branch; the bystander's own sends count in any case.
+    The victim's work takes effect if its branch was reported; the bystander's own sends always do.
     """
 
     subscriptions = ((ORDERS, "billing"),)

@@ -1,4 +1,4 @@
-"""Subscriptions: beginning, being given up, beginning again, and being moved."""
+"""Subscriptions: creation, deletion, recreation, and seeks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Subscribe(Scenario):
 
 
 class SubscribeToLatest(Subscribe):
-    """One that begins after what may be read: what is sent once it was confirmed is delivered, what was before not."""
+    """A subscription at latest: messages sent after its confirmation are delivered, earlier ones are not."""
 
     start = "latest"
 
@@ -47,7 +47,7 @@ class SubscribeToLatest(Subscribe):
 
 
 class SubscribeAgain(Subscribe):
-    """The second life of a subscription whose first one had acknowledged: it begins anew."""
+    """A subscription is created again after an earlier one had acknowledged: it starts anew."""
 
     async def arrange(self, client: Client) -> None:
         await super().arrange(client)
@@ -58,7 +58,7 @@ class SubscribeAgain(Subscribe):
 
 
 class Unsubscribe(Subscribe):
-    """A subscription is given up with acknowledgments of an open transaction on it; then it is made again."""
+    """A subscription is deleted with acks of an open transaction on it; then it is created again."""
 
     async def arrange(self, client: Client) -> None:
         await super().arrange(client)

@@ -11,7 +11,7 @@ from txnframework import Client, Producer
 SEGMENT = "segment://public/default/orders/0000-ffff-0"
 ABORT_RETENTION_MS = 1_000
 NOTICED_MS = 5_000
-"""By then the lease of who was killed has ended."""
+"""By then, the lease of a killed process has ended."""
 OWN_ROUNDS_MS = 10**9
 """No process trims by itself."""
 

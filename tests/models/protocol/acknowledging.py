@@ -48,7 +48,7 @@ STATES_MIN = 30_000
 Messages = frozenset[str]
 NONE: Messages = frozenset()
 TURNS = (("a", "b"), ("b", "a"))
-"""In which order each process acknowledges."""
+"""The order in which each process acknowledges."""
 
 
 class Header(StrEnum):

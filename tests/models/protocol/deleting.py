@@ -23,10 +23,10 @@ from exploring import Explored, explore
 
 LIVES_MAX = 3
 LEDGER_IDS_MAX = 3
-"""Beyond these the ledger does not roll over."""
+"""The ledger does not roll over beyond this number."""
 NO_LEDGER = -1
 NOBODY = 0
-"""The life of a ledger that was made for a topic that is not there yet."""
+"""The life of a ledger that was created for a topic that does not exist yet."""
 
 HURT = "the next topic has no ledger that it can append to"
 FORGOTTEN = "an abort record of the next topic is removed"

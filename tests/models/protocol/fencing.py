@@ -50,9 +50,9 @@ STATES_MIN = 10_000
 
 SEAL = "seal"
 CONTENTS = ("s", "s", SEAL)
-"""What each process appends: both writers the same sequence, as a producer does that sends again; and the seal."""
+"""The appended data: both writers send the same sequence, as a repeated send does; and the seal."""
 SENDS_MAX = 2
-"""How often one process sends a record: often enough for another try after a refusal or a lost reply."""
+"""How often one process sends a record: enough for a retry after a refusal or a lost reply."""
 
 
 class Stored(NamedTuple):

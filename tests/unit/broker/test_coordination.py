@@ -1,4 +1,4 @@
-"""Changing one record: what is said of a change whose write went without an answer."""
+"""Changing one record: the outcome of a change whose write had no reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an acknowledgment costs beyond many holes: the calls of one are counted, without and with them."""
+"""The cost of an acknowledgment beyond many gaps: function calls are compared with and without gaps."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def _added(record: SubscriptionRecord, *ranges: ProcessedRange) -> SubscriptionR
 
 
 def test_the_last_batches_are_remembered() -> None:
-    """As many whole batches as have few ranges, the oldest go; several segments of one batch are one batch."""
+    """The latest batches are kept as long as they have few ranges; several segments of one batch are one batch."""
     record = _added(SubscriptionRecord(), *(_range(batch) for batch in range(HISTORY_RANGES_MAX + 5)))
     last = with_processed(record, "other", _range(HISTORY_RANGES_MAX + 4))
     assert last is not None
@@ -26,7 +26,7 @@ def test_the_last_batches_are_remembered() -> None:
 
 
 def test_two_batches_of_very_many_segments_are_remembered_whole() -> None:
-    """Their messages are kept for a replay; the third goes."""
+    """Two batches are always kept for a replay; a third one is dropped."""
     record = SubscriptionRecord()
     for batch in range(3):
         for segment in range(HISTORY_RANGES_MAX):
@@ -35,14 +35,14 @@ def test_two_batches_of_very_many_segments_are_remembered_whole() -> None:
 
 
 def test_repeating_changes_nothing() -> None:
-    """Settling once more writes nothing, also when the batch is so old that it was forgotten."""
+    """Settling again writes nothing, also for a batch that was dropped."""
     record = _added(SubscriptionRecord(), *(_range(batch) for batch in range(HISTORY_RANGES_MAX + 5)))
     assert with_processed(record, "s", _range(HISTORY_RANGES_MAX)) is None
     assert with_processed(record, "s", _range(0)) is None
 
 
 def test_a_newer_query_outlives_an_older_one() -> None:
-    """Batch numbers compare within one query only."""
+    """Batch numbers are comparable within one query only."""
     record = _added(SubscriptionRecord(), *(_range(1_000 + batch) for batch in range(HISTORY_RANGES_MAX)))
     record = _added(record, _range(0, "newer"))
     assert (record.history[-1].query, record.history[-1].batch) == ("newer", 0)
@@ -50,7 +50,7 @@ def test_a_newer_query_outlives_an_older_one() -> None:
 
 
 def test_a_batch_that_was_planned_anew_replaces_what_it_was() -> None:
-    """One range for each batch and segment."""
+    """There is one range for each batch and segment."""
     record = _added(SubscriptionRecord(), _range(1), _range(1, end=9))
     assert [(one.batch, one.end) for one in record.history] == [(1, "1:9")]
 

@@ -1,4 +1,4 @@
-"""The division of parts among members, and what the leases of a shared subscription say."""
+"""The division of parts among members, and reading the leases of a shared subscription."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_nobody_is_there() -> None:
 
 
 def test_only_what_is_above_a_share_moves() -> None:
-    """When a member comes or goes, the others give up only what it is to hold, and keep the rest."""
+    """When a member comes or goes, the others give up only the parts that it should hold."""
     chance = Random(7)
     for _ in range(200):
         parts, members = range(chance.randint(1, 20)), list(range(chance.randint(1, 5)))
@@ -65,7 +65,7 @@ def test_the_result_stays_while_parts_move() -> None:
 
 
 def test_what_the_leases_say() -> None:
-    """Members by their sessions; holders of segments, members or not; leases of other subscriptions are left out."""
+    """The leases show members by session, and holders of segments; leases of other subscriptions are ignored."""
 
     def lease(name: str, holder: str) -> tuple[str, Record]:
         return name, Record(lease_key(name), msgspec.json.encode({"format": 1, "holder": holder}), 1)

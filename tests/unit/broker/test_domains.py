@@ -43,14 +43,14 @@ def served(section: DomainSection, **installed: tuple[str, ...]) -> DomainPlugin
 
 
 def test_all_are_installed() -> None:
-    """Then they serve it."""
+    """With all three plugins, the domain has transactions."""
     expected: Any = ("coordinator log", "transaction buffer marker", "pending-ack store log")
     assert served(LOG) == DomainPlugins(*expected)
 
 
 @pytest.mark.parametrize("lacking", ["coordinators", "buffers", "pending_ack_stores"])
 def test_they_come_whole(lacking: str) -> None:
-    """A domain that lacks one or two of the three is not served at all, with or without transactions."""
+    """If some of the three plugins are missing, the domain is not served, with or without transactions."""
     with pytest.raises(UnknownPlugin):
         served(LOG, **{lacking: ()})
     others = {name: () for name in ("coordinators", "buffers", "pending_ack_stores") if name != lacking}
@@ -59,7 +59,7 @@ def test_they_come_whole(lacking: str) -> None:
 
 
 def test_none_is_installed() -> None:
-    """Then it is served without transactions, for a reason that names all three, and what to install where known."""
+    """Without all three, the domain has no transactions; the reason names them and the package to install."""
     plugins = PluginRegistry({}, {})
     lacking = "coordinator 'log', transaction buffer 'marker' and pending-ack store 'log' are not installed"
     found = plugins_of(LOG, plugins)

@@ -1,4 +1,4 @@
-"""What a lease says of its holder is read back."""
+"""The text in a lease that names its holder can be parsed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from txnframework.broker.coordination import Holder
     ],
 )
 def test_read_back(holder: Holder) -> None:
-    """Whatever a consumer is called."""
+    """It can be parsed for any consumer name."""
     assert Holder.parse(str(holder)) == holder
 
 
@@ -34,5 +34,5 @@ def test_read_back(holder: Holder) -> None:
     ],
 )
 def test_without_a_process(text: str, holder: Holder) -> None:
-    """Leases of earlier releases name only the session, and the consumer that has a name."""
+    """Leases of earlier releases name only the session, and the consumer if it has a name."""
     assert Holder.parse(text) == holder

@@ -51,7 +51,7 @@ class Coordinator:
 
 
 class ClosedAcks:
-    """Acknowledgments of a dispatch that has ended, as after the loss of its lease."""
+    """Acknowledgments of an ended dispatch, as after the loss of its lease."""
 
     segment, subscription = "s", "billing"
 
@@ -60,7 +60,7 @@ class ClosedAcks:
 
 
 class UnfinishedAcks:
-    """Acknowledgments whose plans are made, and fail when they are to end."""
+    """Acknowledgments whose plans are created, and fail when they end."""
 
     def __init__(self, segment: str, ended: list[str]) -> None:
         self.segment, self.subscription = segment, "billing"
@@ -93,7 +93,7 @@ async def committed(coordinator: Coordinator, *waiting: WaitingTransaction) -> l
 
 
 async def test_those_that_wait_share_a_step() -> None:
-    """Transactions that come while a step is under way are one step, and each gets the positions of its entries."""
+    """Transactions that arrive during a step share the next step, and each gets the positions of its entries."""
     coordinator = Coordinator()
     waiting = [
         transaction(coordinator, 1, "a"),
@@ -146,7 +146,7 @@ async def test_each_plan_is_ended() -> None:
 
 @pytest.mark.parametrize("error", ERRORS, ids=[type(one).__name__ for one in ERRORS])
 async def test_other_errors_are_of_all(error: Exception) -> None:
-    """A store that is unavailable is not asked for each transaction, and an unknown outcome is that of all."""
+    """If the store is unavailable, it is called once for all; an unknown outcome holds for all."""
     coordinator = Coordinator()
     coordinator.refuses = lambda numbers: error if 2 in numbers else None
     waiting = [transaction(coordinator, number, "a") for number in (1, 2, 3)]
@@ -165,7 +165,7 @@ async def test_a_lost_reply_leaves_no_positions() -> None:
 
 
 async def test_coordinators_share_no_step() -> None:
-    """A step has transactions of one coordinator only."""
+    """The transactions of a step have the same coordinator."""
     coordinator, other = Coordinator(), Coordinator()
     other.gate = coordinator.gate
     waiting = [transaction(one, number, "a") for number, one in enumerate((coordinator, other, coordinator), 1)]

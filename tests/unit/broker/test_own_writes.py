@@ -6,7 +6,7 @@ from txnframework.broker.cursors import OwnWrites
 
 
 def test_a_chain_of_own_writes_needs_no_look() -> None:
-    """From the first look on, as long as each replaces the one before it, and the last one stands."""
+    """No refresh is needed while each own write replaces the one before, and the last one is stored."""
     own = OwnWrites()
     own.replacing(b"0", b"1")
     assert not own.are_all(b"1")
@@ -20,7 +20,7 @@ def test_a_chain_of_own_writes_needs_no_look() -> None:
 
 
 def test_a_write_under_way() -> None:
-    """What it replaces is still stored: an own write, or what this process does not know."""
+    """During a write, the stored record is an own write or unknown to this process."""
     own = OwnWrites()
     own.replacing(b"0", b"1")
     own.begin_read()
@@ -32,7 +32,7 @@ def test_a_write_under_way() -> None:
 
 
 def test_what_others_wrote_in_between_is_not_forgotten() -> None:
-    """Not even where own writes follow it: only a look takes it in."""
+    """A foreign write is noticed even if own writes follow it: only a refresh reads it."""
     own = OwnWrites()
     own.replacing(b"0", b"1")
     own.begin_read()

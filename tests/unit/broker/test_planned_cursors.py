@@ -1,4 +1,4 @@
-"""What a cursor plans from after a read that a step has overtaken."""
+"""The starting point of a cursor's plan after a read that a step has overtaken."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Store:
 
 
 async def test_a_read_that_a_step_overtakes() -> None:
-    """The next plan begins with what the step has written, and not with the older record of the read."""
+    """The next plan starts from the record of the step, not from the older record of the read."""
     store: Any = Store()
     cursor = StoredCursor(store, "topic://public/default/t", "segment://public/default/t/0000-ffff-0", "s")
     await cursor.read()

@@ -16,7 +16,7 @@ INTERVAL_MS = 1_000
 
 
 async def test_a_clock_that_is_set_back_delays_no_measurement() -> None:
-    """A producer is accepted as soon as consumers have caught up, not when the clock shows the former time again."""
+    """Producers are accepted as soon as consumers have caught up, even if the clock was set back."""
     environment = VirtualEnvironment()
     backlog = BacklogSize(3, 3)
 

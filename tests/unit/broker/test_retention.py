@@ -1,4 +1,4 @@
-"""Which ledgers of a segment stay."""
+"""Which ledgers of a segment are retained."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _rule(**limits: int) -> RetentionSection:
     ],
 )
 def test_what_is_acknowledged_goes_by_age_or_by_size(limits: dict[str, int], kept: int) -> None:
-    """By default nothing goes; what exceeds one of the limits does, and at least the bytes that are named stay."""
+    """By default nothing is removed; ledgers beyond a limit are, but at least the given number of bytes is retained."""
     assert first_to_keep(_facts(acknowledged=DONE), _rule(**limits)) == kept
     assert first_to_keep(_facts(), _rule(**limits)) == kept, "a topic without subscriptions follows retention alone"
 
@@ -47,13 +47,13 @@ def test_what_is_acknowledged_goes_by_age_or_by_size(limits: dict[str, int], kep
 @pytest.mark.parametrize("bound", ["readable", "acknowledged", "replayed", "compacted"])
 @pytest.mark.parametrize(("at", "kept"), [(Position(1, 0), 1), (Position(1, 1), 2), (Position(2, 0), 2)])
 def test_whole_ledgers_below_every_bound(bound: str, at: Position, kept: int) -> None:
-    """One message that is undecided, unacknowledged or may be replayed keeps its ledger and those behind it."""
+    """An undecided, unacknowledged or replayable message retains its ledger and later ones."""
     assert first_to_keep(_facts(**{bound: at}), _rule(time_ms=0)) == kept
     assert first_to_keep(_facts(**{bound: at}), _rule(bytes=0)) == kept
 
 
 def test_only_the_backlog_rule_passes_what_is_not_acknowledged() -> None:
-    """And it does not pass what is undecided: that may still be committed."""
+    """Undecided messages are never removed, because they may still be committed."""
     behind = {"acknowledged": Position(1, 0), "replayed": Position(1, 0)}
     assert first_to_keep(_facts(**behind), _rule(backlog_time_ms=300)) == 3
     assert first_to_keep(_facts(**behind), _rule(backlog_time_ms=0)) == 5
@@ -61,7 +61,7 @@ def test_only_the_backlog_rule_passes_what_is_not_acknowledged() -> None:
 
 
 def test_unacknowledged_bytes_do_not_count_as_kept() -> None:
-    """Or a backlog would take away what retention promises to keep behind it."""
+    """Otherwise, a backlog would use up the bytes that retention keeps after it."""
     assert first_to_keep(_facts(acknowledged=Position(2, 1)), _rule(bytes=100)) == 2
     assert first_to_keep(_facts(acknowledged=Position(2, 1)), _rule(bytes=101)) == 1
 
@@ -87,6 +87,6 @@ def test_an_entry_from_the_future_is_not_old() -> None:
 def test_acknowledged_one_by_one_over_several_ledgers(
     mark: Position, deleted: tuple[tuple[int, int, int], ...], done: Position
 ) -> None:
-    """Entries of two ledgers are neighbours where nothing stands between them."""
+    """Entries of two ledgers are adjacent if no entry is between them."""
     ranges = EntryRanges.of((Position(ledger, first), Position(ledger, last)) for ledger, first, last in deleted)
     assert done_through(Cursor(1, mark, ranges), _facts().ledgers) == done

@@ -1,4 +1,4 @@
-"""What runs in the background of a host: openings, settling, acknowledgments, sweeps."""
+"""Background work of a host: openings, settling, acknowledgments, sweeps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from txnframework.testing.clock import START_MS, VirtualEnvironment, run_ready
 
 
 async def test_a_thing_is_opened_once() -> None:
-    """Concurrent callers share it; a failure is forgotten; a caller that gives up does not spoil it for others."""
+    """Concurrent callers share an opening; a failure is not cached; one cancelled caller does not affect others."""
     things: SharedOpenings[str, int] = SharedOpenings()
     gate = asyncio.Event()
     opened = 0
@@ -68,7 +68,7 @@ async def test_what_is_being_opened_is_given_up() -> None:
 
 
 async def test_background_work_is_bounded() -> None:
-    """What is too much is dropped, what fails as it may is forgotten, what is started is waited for."""
+    """Excess work is dropped, expected failures are ignored, and started work is waited for."""
     background = SettlingQueue(VirtualEnvironment(), delay_ms=0, at_once_max=1, waiting_max=1)
     gate, done = asyncio.Event(), []
 
@@ -176,7 +176,7 @@ def served(coordinator: Coordinator, election: Elected | None = None) -> ServedC
 
 
 async def test_sweeps_come_when_something_is_due() -> None:
-    """At the next deadline, sooner but not often if woken, at the interval at the latest, never without a pause."""
+    """Sweeps run at the next deadline, soon after a wake-up, and at least once per interval, never without a pause."""
     clock = VirtualEnvironment()
     coordinator = Coordinator(clock)
 
@@ -213,7 +213,7 @@ async def test_sweeps_come_when_something_is_due() -> None:
 
 
 async def test_a_clock_that_is_set_back_delays_no_sweep() -> None:
-    """The interval is counted in time that has passed, not until the clock shows the former time again."""
+    """The interval is measured in elapsed time, not by the clock."""
     clock = VirtualEnvironment()
     coordinator = Coordinator(clock)
 
@@ -234,7 +234,7 @@ async def test_a_clock_that_is_set_back_delays_no_sweep() -> None:
 
 
 async def test_only_the_elected_sweeps() -> None:
-    """A host that is not elected does nothing, whatever wakes it, and everything once it is."""
+    """A host that is not elected does no work; once elected, it does all of it."""
     clock = VirtualEnvironment()
     coordinator, election = Coordinator(clock), Elected(won=False)
 
@@ -278,7 +278,7 @@ async def test_a_coordinator_is_swept_once_at_a_time() -> None:
 
 
 async def test_nothing_stops_the_sweeps() -> None:
-    """What fails is tried again, does not keep other steps from being tried, and a defect is reported."""
+    """A failed step is retried and does not block other steps; a defect is reported."""
     clock = VirtualEnvironment()
     broken, sound = Coordinator(clock), Coordinator(clock)
     broken.fails, broken.defect = True, ZeroDivisionError("a defect")

@@ -1,4 +1,4 @@
-"""Which cursors a segment can have."""
+"""Which cursors are valid for a segment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ END = Position(2, 3)
 
 
 class Fixed:
-    """A cursor and a ledger that are as they are."""
+    """A cursor and a ledger that do not change."""
 
     subscription = "billing"
     name = "a segment"
@@ -48,13 +48,13 @@ def _check(cursor: Cursor | None, open_ledger_id: int = 2) -> None:
     ],
 )
 def test_a_cursor_that_is_ahead(cursor: Cursor) -> None:
-    """By its mark, by what was acknowledged one by one, or by a part of a batch."""
+    """A cursor may be ahead by its mark, by single acks, or by a part of a batch."""
     with pytest.raises(StoreMismatch, match="billing"):
         _check(cursor)
 
 
 def test_cursors_at_the_end() -> None:
-    """At the last entry, or before the first one of the open ledger: where reading goes on after closed ledgers."""
+    """A valid cursor is at the last entry, or before the first one of the open ledger."""
     _check(None)
     _check(Cursor(1, END))
     _check(Cursor(1, Position(5, -1)), open_ledger_id=5)

@@ -67,7 +67,7 @@ BROKEN = "plugin 'hopeless' (passed in by the program) failed in its hook txnfra
 
 
 def test_help_lists_plugins_commands_without_loading_them(invoke: Any) -> None:
-    """Listing a command must not import what it needs."""
+    """Listing a command does not import its dependencies."""
     result = invoke("--help", plugins=(bringing("zz-demo", lambda: pytest.fail("loaded")),))
     assert result.status == 0
     for word in ("check", "init", "plugins", "zz-demo", "Show something.", "Exit status"):
@@ -75,7 +75,7 @@ def test_help_lists_plugins_commands_without_loading_them(invoke: Any) -> None:
 
 
 def test_help_survives_a_broken_plugin(invoke: Any) -> None:
-    """The others stay usable, and the broken one says why it is not."""
+    """The other commands are usable, and the broken one shows the reason."""
     result = invoke("--help", plugins=(broken(), bringing("zz-demo", lambda: pytest.fail("loaded"))))
     assert result.status == 0
     assert "zz-demo" in result.out
@@ -97,7 +97,7 @@ def test_command_of_a_plugin_runs_with_its_own_status(invoke: Any) -> None:
 
 
 def test_command_that_cannot_be_loaded(invoke: Any) -> None:
-    """One sentence with whose it is and why; status 2."""
+    """The error is one sentence with the distribution and the reason; status 2."""
 
     def load() -> Any:
         raise ModuleNotFoundError("No module named 'zz_driver'")
@@ -113,7 +113,7 @@ def test_command_that_cannot_be_loaded(invoke: Any) -> None:
 
 
 def test_command_named_like_the_cores_own(invoke: Any) -> None:
-    """The core's command stays what it is, and the collision is reported."""
+    """The core's command is used, and the collision is reported."""
     plugin = bringing("check", lambda: pytest.fail("loaded"))
     result = invoke("plugins", plugins=(plugin,))
     assert result.status == 1
@@ -122,7 +122,7 @@ def test_command_named_like_the_cores_own(invoke: Any) -> None:
 
 
 def test_command_in_a_group_of_the_core(invoke: Any) -> None:
-    """A plugin's command stands among those of the group that it names, and nowhere else; listing imports nothing."""
+    """The command is listed in its group only; listing imports nothing."""
     plugin = bringing(
         "zz-look", lambda: click.Command("zz-look", callback=lambda: click.echo("seen")), group="transaction"
     )
@@ -136,7 +136,7 @@ def test_command_in_a_group_of_the_core(invoke: Any) -> None:
 
 
 def test_command_where_it_cannot_be_typed(invoke: Any) -> None:
-    """A command for no group of the core, or named like one of the group's own, is reported."""
+    """A command for an unknown group, or with a name of its group's own command, is reported."""
     for name, group, reason in (
         ("zz-look", "zz-group", " in an unknown group (allowed: serve, transaction)"),
         ("list", "transaction", ", which core has already"),
@@ -147,7 +147,7 @@ def test_command_where_it_cannot_be_typed(invoke: Any) -> None:
 
 
 def test_unknown_command_names_the_nearest_and_the_broken_plugins(invoke: Any) -> None:
-    """The command may be one that a broken plugin would have brought."""
+    """The unknown command may belong to a broken plugin."""
     result = invoke("zz-demo", plugins=(broken(),))
     assert result.status == 2
     assert "No such command 'zz-demo'" in result.err
@@ -155,7 +155,7 @@ def test_unknown_command_names_the_nearest_and_the_broken_plugins(invoke: Any) -
 
 
 def test_a_mistyped_command_is_compared_with_all(invoke: Any) -> None:
-    """Also with those that are not imported, and with those of plugins."""
+    """The comparison includes commands that are not imported, and those of plugins."""
     assert "No such command 'topik'. Did you mean 'topic'" in invoke("topik", "list").err
     demo = bringing("zz-demo", lambda: pytest.fail("loaded"))
     assert "No such command 'zz-dmo'. Did you mean 'zz-demo'?\n" in invoke("zz-dmo", plugins=(demo,)).err
@@ -196,7 +196,7 @@ def test_plugins_as_json_and_table(invoke: Any) -> None:
 
 
 def test_the_list_of_plugins_is_no_wider_than_a_page(invoke: Any) -> None:
-    """Also in a pipe, where lines are not folded: guarantees are listed one in a line, if they are wanted."""
+    """In a pipe, where lines are not folded, guarantees are listed one in a line, on request only."""
     listed, guaranteed = invoke("plugins"), invoke("plugins", "--guarantees")
     for result in (listed, guaranteed):
         assert result.status == 0
@@ -208,7 +208,7 @@ def test_the_list_of_plugins_is_no_wider_than_a_page(invoke: Any) -> None:
 def test_a_shell_completes_commands(
     invoke: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The script for the shell and the completions are written as they are; click writes bytes."""
+    """The completion script and the completions are written unfiltered; click writes bytes."""
     monkeypatch.setenv("COMP_WORDS", "txnframework chec")
     monkeypatch.setenv("COMP_CWORD", "1")
     for asked, begins in (("zsh_source", "#compdef txnframework"), ("bash_complete", "plain,check\n")):
@@ -220,7 +220,7 @@ def test_a_shell_completes_commands(
 
 
 def test_plugins_reports_what_cannot_be_used(invoke: Any) -> None:
-    """The list is still shown; the sentence goes to standard error; status 1."""
+    """The list is shown, the error goes to standard error, and the status is 1."""
     result = invoke("plugins", plugins=(broken(), bringing("zz-demo", lambda: pytest.fail("loaded"))))
     assert result.status == 1
     assert "zz-demo" in result.out
@@ -246,7 +246,7 @@ def test_init_writes_and_does_not_overwrite(invoke: Any, tmp_path: Path) -> None
 
 
 def test_check_places_what_is_wrong(invoke: Any, tmp_path: Path) -> None:
-    """File, path in the file, finding, allowed values: one line on standard error, status 2."""
+    """One line on standard error has file, key, problem and allowed values; status 2."""
     path = tmp_path / "txn.toml"
     path.write_text('[metadata]\nurl = "zz-none://u:sesame@h"\n')
     result = invoke("check", str(path))
@@ -267,7 +267,7 @@ def test_check_places_what_is_wrong(invoke: Any, tmp_path: Path) -> None:
 
 
 def test_a_table_twice_is_named(invoke: Any, tmp_path: Path) -> None:
-    """As when the tables of two plugins are taken from the file that init writes."""
+    """This happens if the tables of two plugins are copied from the file that init writes."""
     file = tmp_path / "twice.toml"
     file.write_text("[metadata.options]\n[metadata.options]\n")
     refused = invoke("check", str(file))
@@ -278,7 +278,7 @@ def test_a_table_twice_is_named(invoke: Any, tmp_path: Path) -> None:
 def test_the_configuration_is_named_before_or_behind_the_command(
     invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or by the environment variable, which counts less; none of it lasts longer than the command."""
+    """The environment variable has lower priority; no setting outlasts the command."""
     found: list[str | None] = []
 
     @click.command()
@@ -303,7 +303,7 @@ def test_the_configuration_is_named_before_or_behind_the_command(
 
 
 def test_error_at_run_time_is_one_sentence_and_status_1(invoke: Any) -> None:
-    """What is not the typist's fault has another status."""
+    """Errors that are not the user's fault have another status."""
     result = invoke("zz-fail", plugins=(failing(Unavailable("the store\nis away")),))
     assert (result.status, result.out, result.err) == (
         1,
@@ -313,7 +313,7 @@ def test_error_at_run_time_is_one_sentence_and_status_1(invoke: Any) -> None:
 
 
 def test_traceback_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With TXNFRAMEWORK_TRACEBACK=1 the error comes through whole."""
+    """With TXNFRAMEWORK_TRACEBACK=1, the whole traceback is printed."""
     monkeypatch.setenv("TXNFRAMEWORK_TRACEBACK", "1")
     with pytest.raises(TxnFrameworkError, match="away"):
         run(["zz-fail"], [failing(Unavailable("away"))])
@@ -326,7 +326,7 @@ def test_defect_is_not_hidden() -> None:
 
 
 def test_interrupt_has_its_own_status(invoke: Any) -> None:
-    """Control-C is neither success nor a failed check."""
+    """The status of Control-C differs from those of success and failure."""
 
     @click.command()
     def wait() -> None:
@@ -348,7 +348,7 @@ class _Interrupting(MetaPathFinder):
 def test_an_interrupt_before_the_command_runs_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Importing takes a part of a second; Ctrl-C then prints no traceback of whatever is imported."""
+    """Ctrl-C during the imports prints no traceback."""
     monkeypatch.delitem(sys.modules, "txnframework.cli._app")
     monkeypatch.setattr(sys, "meta_path", [_Interrupting(), *sys.meta_path])
     assert main(["--help"]) == 130
@@ -357,7 +357,7 @@ def test_an_interrupt_before_the_command_runs_is_one_line(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no file here is always full")
 def test_output_that_cannot_be_written_is_said() -> None:
-    """A full disk is one sentence, and nothing is tried again at the end of the process."""
+    """A full disk is reported in one sentence, and writing is not retried at exit."""
     command = [sys.executable, "-m", "txnframework", "plugins", "--output", "json"]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=240, check=False)
@@ -368,7 +368,7 @@ def test_output_that_cannot_be_written_is_said() -> None:
 def test_without_click_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The console script is there with or without the extra."""
+    """The console script exists even without the extra."""
     monkeypatch.delitem(sys.modules, "txnframework.cli._app")
     monkeypatch.setitem(sys.modules, "click", None)
     assert main(["--help"]) == 2
@@ -378,7 +378,7 @@ def test_without_click_it_says_what_to_install(
 
 
 def test_as_a_module() -> None:
-    """`python -m txnframework` is the same program, with the exit status of what it ran."""
+    """`python -m txnframework` is the same program, with the same exit status."""
     command = [sys.executable, "-m", "txnframework", "no-such-command"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 2

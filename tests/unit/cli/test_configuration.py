@@ -36,7 +36,7 @@ NOT_ACKNOWLEDGED = "messages that a subscription has not acknowledged expire"
     ],
 )
 def test_what_is_deleted(tmp_path: Path, written: str, said: list[str]) -> None:
-    """One line for all topics and one for each namespace with another rule; none where everything stays."""
+    """There is one line for all topics and one for each namespace with another rule; none if nothing is deleted."""
     path = tmp_path / "txn.toml"
     path.write_text(written)
     assert list(retention_summary(load_config(path))) == said

@@ -1,4 +1,4 @@
-"""Clients that are slow or silent keep no others out, and neither fill the log nor use up the files of a server."""
+"""Slow or silent clients do not block others, fill the log, or use up the server's file descriptors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOST = "127.0.0.1"
 
 
 class Site:
-    """A server that accepts when the test says so, its connections, and a clock that only the test moves."""
+    """A server that accepts on request, its connections, and a clock that the test advances."""
 
     def __init__(self, exits: ExitStack, connections_max: int) -> None:
         self.now_s = 100.0
@@ -63,7 +63,10 @@ def has_ended(client: socket.socket) -> bool:
 
 
 def test_a_new_connection_replaces_the_slowest(exits: ExitStack) -> None:
-    """The server has waited for its client for the longest time; clients that wait for the server stay."""
+    """The slowest is the client for which the server has waited the longest.
+
+    Clients that wait for the server remain.
+    """
     site = Site(exits, 3)
     (answered, _, peer), (slowest, _, _), (slow, _, _) = site.enter(), site.enter(), site.enter()
     site.connections.answer(peer)
@@ -90,7 +93,7 @@ def test_a_new_connection_is_closed_if_the_server_waits_for_no_client(exits: Exi
 
 
 def test_a_client_that_takes_too_long_loses_its_connection(exits: ExitStack) -> None:
-    """A request has one time from its first byte to its last; each part of an answer has a time of its own."""
+    """A request has one time limit in total; each part of an answer has a limit of its own."""
     site = Site(exits, 9)
     client, _, peer = site.enter()
     began_s = site.connections.answer(peer)
@@ -141,7 +144,7 @@ def no_more_files() -> Iterator[None]:
 
 
 def test_a_process_without_a_free_file_closes_connections(exits: ExitStack) -> None:
-    """So a server does not try again and again, and the slowest connection makes place."""
+    """The slowest connection is closed, so that the server does not retry in a loop."""
     site = Site(exits, 9)
     slow, _, _ = site.enter()
     waiting = [site.knock() for _ in range(2)]
@@ -201,7 +204,7 @@ def test_a_server_in_threads_logs_what_fails(caplog: pytest.LogCaptureFixture) -
 
 
 def test_an_unknown_connection_is_left_alone() -> None:
-    """As of a server behind a Unix socket, whose clients have no addresses."""
+    """Clients of a Unix socket have no addresses, for example."""
     connections = Connections(1, now=lambda: 5)
     assert connections.answer(()) == 5
     with connections.waiting(()):

@@ -10,7 +10,7 @@ from txnframework.errors import Unavailable
 
 
 class DriverError(Exception):
-    """What a library that is not ours raises in a callback."""
+    """An error of another library in a callback."""
 
     __module__ = "zz_driver.protocol"
 
@@ -40,7 +40,10 @@ def test_drivers_do_not_speak_to_people(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What a driver logs while its server is away is said by our errors; defects, and what we log, are not hidden."""
+    """A driver's logs about an unavailable server are hidden, because our errors report it.
+
+    Defects and our logs are shown.
+    """
     monkeypatch.setattr(logging.getLogger(), "handlers", [])  # logging is not configured, unlike under pytest
     assert run_reporting(logging_of(name, raised), [], "program", None) == 0
     assert (f"said by {name}" in capsys.readouterr().err) is shown

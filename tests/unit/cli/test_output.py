@@ -1,4 +1,4 @@
-"""What commands print, as wide as there is room."""
+"""Output of commands fits the available width."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RECORDS: list[dict[str, object]] = [{"transaction": ID, "what_to_do": "wait " * 
 
 @pytest.mark.parametrize(("width", "below"), [(60, True), (120, False)])
 def test_a_narrow_terminal_breaks_no_id(width: int, below: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where a table does not fit, its names and values stand below each other, and what is empty is left out."""
+    """A table that does not fit is printed as a list of names and values, without empty ones."""
     table = io.StringIO()
     print_records(RECORDS, Console(file=table, width=width, force_terminal=True))
     listed = capsys.readouterr().out
@@ -36,11 +36,11 @@ def test_a_pipe_gets_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None
     ("text", "shown"), [("0:-1", "start"), ("7:-1", "before 7:0"), ("7:0", "7:0"), ("7:0:3", "7:0:3")]
 )
 def test_positions_before_an_entry(text: str, shown: str) -> None:
-    """A position that is no entry is shown in words."""
+    """A position that is not an entry is shown in words."""
     assert position_of(text) == shown
 
 
 @pytest.mark.parametrize("at_ms", [2**62, -1, 253_402_300_800_000])
 def test_time_that_no_calendar_has(at_ms: int) -> None:
-    """A sender's clock may have said anything: what is shown is the number then."""
+    """An invalid time of a sender is shown as its number."""
     assert time_of(at_ms) == f"{at_ms} ms"

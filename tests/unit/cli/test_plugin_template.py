@@ -1,4 +1,4 @@
-"""A new plugin is a distribution that passes its tests at once."""
+"""The distribution of a new plugin passes its tests at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_its_tests_pass(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """They run the suite of the role on what the entry point provides, and end with its certificate."""
+    """The tests run the suite of the role on the entry point's provider, and print its certificate."""
     assert run(["new-plugin", "acme-turns", "--output", "json"]) == 0
     written = json.loads(capsys.readouterr().out)
     plugin = folder / written["folder"]
@@ -81,7 +81,7 @@ def test_nothing_is_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_the_template_fits_this_core() -> None:
-    """A distribution that is written today accepts this version, and no minor version after it."""
+    """A new distribution accepts this version, and no later minor version."""
     example = tomllib.loads((ROOT / "plugins/txnframework-example/pyproject.toml").read_text(encoding="utf-8"))
     template = ROOT / "src/txnframework/cli/plugin_template/pyproject.toml"
     project = tomllib.loads(template.read_text(encoding="utf-8"))["project"]

@@ -1,4 +1,4 @@
-"""Lines of standard input: as soon as they come, whole, and without a wait that holds anybody else up."""
+"""Lines of standard input are read as soon as they are complete, without blocking other work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def collected() -> list[list[bytes]]:
 
 
 def test_lines_of_a_pipe_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line is there before the next one is written; half of one waits for its end."""
+    """A line is available before the next one is written; an incomplete line waits for its end."""
     writing = piped(monkeypatch)
 
     async def read() -> None:
@@ -42,7 +42,7 @@ def test_lines_of_a_pipe_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_lines_of_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file is read as it is."""
+    """Lines of a file are read unchanged."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n")))
     assert asyncio.run(collected()) == [[b"one", b"two"]]
 

@@ -1,4 +1,4 @@
-"""What a long command shows while it works."""
+"""The progress of a long command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def shown(*, terminal: bool, at_ms: int) -> str:
 
 
 def test_progress_is_shown_to_people_who_wait() -> None:
-    """Not before two seconds have passed, and never into a file."""
+    """Progress is shown on a terminal after two seconds, and never in a file."""
     assert "looking at [orders]" in shown(terminal=True, at_ms=NOTICE_DELAY_MS)
     assert shown(terminal=True, at_ms=NOTICE_DELAY_MS - 1) == ""
     assert shown(terminal=False, at_ms=NOTICE_DELAY_MS) == ""

@@ -20,7 +20,7 @@ HEAVY = (
     "txnframework_metadata.buffer",
     "txnframework_legacy.buffer",
 )
-"""What only commands that open stores need; importing it takes several times as long as all the rest."""
+"""Packages for commands that open stores; importing them takes much longer than all the rest."""
 
 LEAVE_WORD = f"""
 import sys
@@ -33,13 +33,13 @@ sys.exit(status)
 
 @pytest.mark.parametrize("arguments", [("--version",), ("--help",)])
 def test_nothing_is_imported_that_the_command_does_not_need(arguments: tuple[str, ...]) -> None:
-    """Who asks for the version or for help gets it at once, whatever stores are installed."""
+    """The version and the help need no imports of stores."""
     command = [sys.executable, "-c", LEAVE_WORD, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert (done.returncode, done.stderr) == (0, "[]\n")
 
 
 def test_what_is_listed_is_what_the_commands_say() -> None:
-    """The list of commands is written without importing them, and in their own words."""
+    """The list of commands is built without importing them, and agrees with their help."""
     assert {one.name: one.help for one in OWN} == {one.name: one.load().get_short_help_str(80) for one in OWN}
     assert [one.name for one in OWN] == sorted(one.load().name or "" for one in OWN)

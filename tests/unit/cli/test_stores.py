@@ -1,4 +1,4 @@
-"""What is said while stores do not answer."""
+"""The message while stores do not answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from txnframework.testing.clock import VirtualEnvironment
     [(NOTICE_DELAY_MS - 1, ""), (NOTICE_DELAY_MS, "Waiting.\n"), (10 * NOTICE_DELAY_MS, "Waiting.\n")],
 )
 def test_who_waits_is_told_once(for_ms: int, told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Not before two seconds have passed; on standard error, where it is in no program's way."""
+    """The message appears once after two seconds, on standard error."""
     environment = VirtualEnvironment()
 
     async def main() -> None:

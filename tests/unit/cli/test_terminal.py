@@ -1,4 +1,4 @@
-"""What control characters of data become on their way to a terminal."""
+"""How control characters of data are printed on a terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SOURCES = [
 
 
 def test_written_out() -> None:
-    """Lines and tabulators stay, and so does every other script."""
+    """Newlines, tabs and all scripts remain."""
     assert escape_controls("a\x1b[2J\x9b\u202e\ud800\r\x7f") == r"a\x1b[2J\x9b\u202e\ud800\x0d\x7f"
     for kept in ("one\ntwo\t3", "äß漢字😀\u200d", ""):
         assert escape_controls(kept) == kept
@@ -51,7 +51,7 @@ def test_everything_printed_passes(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_no_way_around(capsys: pytest.CaptureFixture[str]) -> None:
-    """There is no buffer, and the control characters of bytes are escaped, too."""
+    """There is no buffer to bypass the filter, and control characters in bytes are escaped, too."""
     printed = io.StringIO()
     stream = SafeStream(printed)
     assert not hasattr(stream, "buffer")
@@ -60,7 +60,7 @@ def test_no_way_around(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_console_writes_its_own_sequences_only() -> None:
-    """Colours and the cursor's moves are rich's; those in a table, a title, a status or a progress bar are not."""
+    """Colours and cursor moves of rich pass; sequences in a table, title, status or progress bar are escaped."""
     printed = io.StringIO()
     console = SafeConsole(file=printed, force_terminal=True, width=200, color_system="standard")
     table = Table(title=escape(EVIL))
@@ -85,7 +85,7 @@ FORBIDDEN_CALLS = {"Console", "get_console", "get_text_stream", "get_binary_stre
 
 
 def test_nobody_makes_a_console_of_their_own() -> None:
-    """``terminal.console`` makes them; another one would print data as it is."""
+    """Only ``terminal.console`` creates consoles; others would print data unfiltered."""
     found = []
     for path in SOURCES:
         text = path.read_text(encoding="utf-8")

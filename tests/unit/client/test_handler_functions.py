@@ -1,4 +1,4 @@
-"""Which functions can be handlers, and which of them get the transaction."""
+"""Which functions can be handlers, and which handlers get the transaction."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class Billing:
     ],
 )
 def test_who_gets_the_transaction(handler: Callable[..., Any], takes: bool) -> None:
-    """A handler that can be called with two arguments, as all handlers had to be before; also if nothing is known."""
+    """Any handler that can be called with two arguments gets the transaction, also if its signature is unknown."""
     assert handler_function(handler, takes_several=False).takes_transaction is takes
 
 
 @pytest.mark.parametrize("handler", [None, "bill", lambda: None, lambda _one, _two, _three: None])
 def test_what_is_no_handler(handler: object) -> None:
-    """It is refused before a message is received."""
+    """An invalid handler is refused before a message is received."""
     with pytest.raises(InvalidInput, match="a handler is "):
         handler_function(handler, takes_several=True)

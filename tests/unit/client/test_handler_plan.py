@@ -64,7 +64,7 @@ class _DriverError(Exception):
     ],
 )
 def test_temporary_errors(error: Exception, expected: bool) -> None:
-    """They say nothing about the message; any other error may come from it."""
+    """A temporary error does not concern the message; any other error may."""
     assert is_temporary(error) is expected
 
 
@@ -82,18 +82,18 @@ def test_temporary_errors(error: Exception, expected: bool) -> None:
     ],
 )
 def test_what_follows_a_failure(error: Exception, messages: int, failures: int, expected: NextStep) -> None:
-    """Again as a whole, then each message alone, then the one that fails is redelivered."""
+    """A batch is retried as a whole, then message by message; then the failing one is redelivered."""
     assert next_step(error, messages, failures, retries_max=2) is expected
 
 
 def test_redelivered_messages_are_handled_alone() -> None:
-    """One of them may be the one for which a batch failed."""
+    """A redelivered message may be the cause of its batch's failure."""
     messages = [_message(1), _message(2), _message(3, 1), _message(4, 2), _message(5)]
     assert [[one.id.position.entry_id for one in some] for some in groups(messages)] == [[1, 2], [3], [4], [5]]
 
 
 def test_what_must_not_be_overtaken() -> None:
-    """By segment, by key, or nothing."""
+    """Order is kept by segment, by key, or not at all."""
     one, other, none = _message(1, key=b"a"), _message(2, key=b"b"), _message(3)
     assert order_key(Ordering.SEGMENT, one) == order_key(Ordering.SEGMENT, none)
     assert order_key(Ordering.KEY, one) != order_key(Ordering.KEY, other)

@@ -1,4 +1,4 @@
-"""The transactions of a handler loop: the next one begins while the present one commits."""
+"""The transactions of a handler loop: the next one begins while the current one commits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Failing(Exception):
 
 
 class Made:
-    """A transaction that notes what is done with it."""
+    """A transaction that records its operations."""
 
     def __init__(self, number: int, events: list[str], failing: set[int]) -> None:
         self._number, self._events, self._failing = number, events, failing
@@ -77,7 +77,7 @@ class Calls:
 
 
 def test_the_next_transaction_begins_before_the_commit() -> None:
-    """As long as messages wait; the last one has no successor."""
+    """The next one begins only while messages wait."""
     calls = Calls()
 
     async def run() -> None:
@@ -101,7 +101,7 @@ def test_the_next_transaction_begins_before_the_commit() -> None:
 
 
 def test_there_are_no_more_early_ones_than_are_needed() -> None:
-    """Several calls at a time may each have a successor."""
+    """Each of several concurrent calls may have one early transaction."""
     calls = Calls(needed=2)
 
     async def run() -> None:
@@ -113,7 +113,7 @@ def test_there_are_no_more_early_ones_than_are_needed() -> None:
 
 
 def test_a_call_that_fails_begins_nothing_early() -> None:
-    """The loop may have to wait, for instance for a redelivery."""
+    """After a failure, the loop may have to wait, for example for a redelivery."""
     calls = Calls()
     with pytest.raises(Failing):
         asyncio.run(calls.call(Failing()))
@@ -121,7 +121,7 @@ def test_a_call_that_fails_begins_nothing_early() -> None:
 
 
 def test_what_is_not_used_is_given_up() -> None:
-    """When the loop waits for messages; meanwhile nothing begins early. The same at the end of the loop."""
+    """An early transaction is aborted when the loop waits for messages or ends."""
     calls = Calls()
 
     async def run() -> None:
@@ -152,7 +152,7 @@ def test_what_is_not_used_is_given_up() -> None:
     [(60_000, EARLY_MS_MAX, True), (60_000, EARLY_MS_MAX + 1, False), (500, 50, True), (500, 51, False)],
 )
 def test_an_old_transaction_is_not_used(timeout_ms: int, age_ms: int, is_used: bool) -> None:
-    """A handler would have less time before the timeout."""
+    """The handler of an old transaction would have less time before the timeout."""
     calls = Calls(timeout_ms=timeout_ms)
 
     async def run() -> None:
@@ -167,7 +167,7 @@ def test_an_old_transaction_is_not_used(timeout_ms: int, age_ms: int, is_used: b
 
 
 def test_an_old_transaction_is_given_up_although_no_call_needs_one() -> None:
-    """Calls may need no transaction of their own for long, because one step is a whole transaction."""
+    """Calls may need no transaction for long, if one step is a whole transaction."""
     calls = Calls()
 
     async def run() -> None:
@@ -197,7 +197,7 @@ def test_a_topic_that_migrates() -> None:
 
 
 def test_an_early_begin_that_fails_is_repeated() -> None:
-    """Only an error of the second attempt is raised."""
+    """Only the error of the second attempt is raised."""
     calls = Calls()
 
     async def run() -> None:
@@ -216,7 +216,7 @@ def test_an_early_begin_that_fails_is_repeated() -> None:
 
 @pytest.mark.parametrize("error", [Closed("the client was closed"), InvalidInput("no transactions over these topics")])
 def test_a_commit_is_not_disturbed(error: Exception) -> None:
-    """If no transaction can begin early, the next call raises the error."""
+    """If a transaction cannot begin early, the next call raises the error."""
     calls = Calls()
 
     async def run() -> None:

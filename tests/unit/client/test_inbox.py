@@ -1,4 +1,4 @@
-"""Which delivered messages an inbox gives out, and how many more the dispatch may deliver meanwhile."""
+"""Which messages an inbox returns, and how many more the dispatch may deliver."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def taken(inbox: Inbox, messages_max: int = 1) -> list[tuple[bytes | None, int]]
 
 
 def test_others_pass_a_key_that_is_held() -> None:
-    """Any number of its messages wait, and they come first when it is free, in their order."""
+    """Messages of the blocked key wait, and come first and in order when it is free."""
     inbox = ordered(Ordering.KEY)
     segment, held = Segment(inbox, 2), OrderKey(SEGMENT, b"a")
     inbox.hold([held])
@@ -89,7 +89,7 @@ def test_others_pass_a_key_that_is_held() -> None:
 
 
 def test_a_child_follows_its_ancestors() -> None:
-    """Its messages are taken after all that came before its first one; other segments take turns."""
+    """Its messages are returned after all earlier ones of its ancestors; other segments take turns."""
     inbox = Inbox()
     parent, beside, child = (Segment(inbox, 9, f"{SEGMENT}-{number}") for number in range(3))
     child.follows = lambda: True
@@ -101,7 +101,7 @@ def test_a_child_follows_its_ancestors() -> None:
 
 
 def test_a_segment_that_is_held_takes_no_more_memory() -> None:
-    """No other message of it could be received, so it delivers no more than before; another segment does."""
+    """Messages of a blocked segment cannot be received, so it gets no more permits than before."""
     inbox = ordered(Ordering.SEGMENT)
     segment, other = Segment(inbox, 2), Segment(inbox, 2, "segment://public/default/t/8000-ffff-1")
     inbox.hold([OrderKey(SEGMENT, None)])
@@ -116,7 +116,7 @@ def test_a_segment_that_is_held_takes_no_more_memory() -> None:
 
 @pytest.mark.parametrize("seed", range(50))
 def test_no_permit_is_lost_or_won(seed: int) -> None:
-    """Whatever is held, freed, withdrawn and taken, messages of a key are in their order, and all permits return."""
+    """In any sequence of operations, messages of a key are in order, and all permits return."""
     chance = random.Random(seed)
     inbox = ordered(Ordering.KEY)
     segment = Segment(inbox, 5)

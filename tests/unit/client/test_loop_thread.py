@@ -12,7 +12,7 @@ from txnframework.runtime.calling_thread import in_calling_thread
 
 
 def test_coroutines_of_any_thread_run_in_its_loop() -> None:
-    """Results and errors come back; after stopping it refuses."""
+    """Results and errors are returned; after the stop, calls are refused."""
     loop = LoopThread()
 
     async def name() -> str:
@@ -30,7 +30,7 @@ def test_coroutines_of_any_thread_run_in_its_loop() -> None:
 
 
 def test_an_interrupt_cancels_and_waits() -> None:
-    """When the waiting thread is interrupted, nothing goes on behind its back."""
+    """After the interrupt, nothing continues in the background."""
     loop = LoopThread()
     ended = threading.Event()
 
@@ -54,7 +54,7 @@ def interrupt() -> None:
 
 
 def test_calls_run_in_the_thread_that_waits() -> None:
-    """A connection that belongs to its thread is used there: results and errors come back to the coroutine."""
+    """A connection that belongs to the caller's thread is used there; its results and errors reach the coroutine."""
     loop = LoopThread()
     here = threading.get_ident()
 
@@ -100,7 +100,7 @@ def test_an_interrupted_call_is_not_executed_again_and_the_next_one_is() -> None
 
 
 def test_a_call_after_the_thread_has_left_is_refused() -> None:
-    """What goes on in the loop behind a call cannot use the thread of the caller any more."""
+    """Work that continues in the loop cannot use the caller's thread any more."""
     loop = LoopThread()
     left = threading.Event()
     later: list[asyncio.Task[int]] = []

@@ -10,7 +10,7 @@ FIRST, SECOND = MessageID("one", Position(0, 3, 1)), MessageID("one", Position(0
 
 
 def test_ids_of_one_segment_are_in_its_order() -> None:
-    """By number, not by how they are written."""
+    """Ids are ordered by number, not by text."""
     assert FIRST < SECOND
     assert FIRST <= SECOND
     assert SECOND > FIRST
@@ -21,7 +21,7 @@ def test_ids_of_one_segment_are_in_its_order() -> None:
 
 
 def test_what_has_no_order_is_refused() -> None:
-    """Ids of two segments are equal or not, and nothing else."""
+    """Ids of two segments can only be compared for equality."""
     other = MessageID("two", Position(0, 3, 1))
     assert other != FIRST
     for compare in (FIRST.__lt__, FIRST.__le__, FIRST.__gt__, FIRST.__ge__):

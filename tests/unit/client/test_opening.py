@@ -12,7 +12,7 @@ MEMORY = {"metadata": {"url": "memory:"}, "ledger": {"url": "memory:"}}
 
 
 def test_with_instead_of_async_with() -> None:
-    """Says how a client is opened, and what plain ``with`` takes."""
+    """The error says how a client is opened, and what plain ``with`` accepts."""
     opening: Any = txnframework.open(MEMORY)
     with pytest.raises(TypeError) as refused, opening:
         pass
@@ -23,7 +23,7 @@ def test_with_instead_of_async_with() -> None:
 
 
 def test_what_is_not_opened_yet_is_no_client() -> None:
-    """Neither its calls nor ``await`` work on it, and both say what does; what Python itself asks goes unanswered."""
+    """Calls and ``await`` raise errors with the remedy; Python's own introspection works as usual."""
     opening: Any = txnframework.open(MEMORY)
     sentence = "a client is opened by 'async with txnframework.open\\(...\\) as client'"
     with pytest.raises(AttributeError, match=f"^{sentence}, and the client, not this, has 'create_topic'$"):
@@ -38,7 +38,7 @@ def test_what_is_not_opened_yet_is_no_client() -> None:
 
 
 def test_the_blocking_one() -> None:
-    """Says the same the other way round."""
+    """The error of the blocking client names ``with`` instead."""
     opening: Any = blocking.open(MEMORY)
     sentence = "a client is opened by 'with txnframework.blocking.open\\(...\\) as client'"
 

@@ -1,4 +1,4 @@
-"""What an operation that is tried again says of its outcome."""
+"""Errors of retried operations, and the outcome that they report."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _run(*errors: Exception) -> None:
 
 @pytest.mark.parametrize("later", [NotFound("gone"), TransactionConflict(TXN, "it has ended"), ValueError("a defect")])
 def test_a_later_error_does_not_hide_an_unknown_outcome(later: Exception) -> None:
-    """The caller has to know that it may have been applied; what came later is the cause."""
+    """The caller learns that the operation may have been applied; the later error is the cause."""
     with pytest.raises(OutcomeUnknown, match="lost") as raised:
         _run(OutcomeUnknown("reply lost"), Unavailable("away"), later)
     assert raised.value.__cause__ is later
@@ -45,7 +45,7 @@ def test_a_later_error_does_not_hide_an_unknown_outcome(later: Exception) -> Non
 
 @pytest.mark.parametrize("later", [InvalidTransactionState(TXN, State.COMMITTED, "it was"), LedgerSealed("segment")])
 def test_an_error_that_states_the_outcome_stays(later: Exception) -> None:
-    """How a transaction ended is what the caller wants to know, and a sealed segment is followed to its children."""
+    """An error with the transaction's outcome is kept, and a sealed segment is followed to its children."""
     with pytest.raises(type(later)):
         _run(OutcomeUnknown("reply lost"), later)
     _run(OutcomeUnknown("reply lost"))

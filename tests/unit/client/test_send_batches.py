@@ -37,13 +37,13 @@ def _batches(
 
 
 def test_neighbours_of_one_branch_share_an_entry() -> None:
-    """What stands between two of a branch belongs to another one, so they cannot be put together around it."""
+    """Messages of one branch with another branch's between them do not share an entry."""
     batches = _batches((0, None, False), (1, None, False), (2, BRANCH, False), (3, None, False))
     assert batches == [[0, 1], [2], [3]]
 
 
 def test_entries_are_bounded() -> None:
-    """By messages and by bytes; one that is too large stands alone."""
+    """Entries are limited by messages and by bytes; a larger message has an entry of its own."""
     plain = [(number, None, False) for number in range(5)]
     assert _batches(*plain, messages_max=2) == [[0, 1], [2, 3], [4]]
     assert _batches(*plain, bytes_max=400) == [[0, 1], [2, 3], [4]]
@@ -51,14 +51,14 @@ def test_entries_are_bounded() -> None:
 
 
 def test_an_entry_claims_no_sequence_id_that_may_still_come() -> None:
-    """Ids counted by the producer may leave gaps, ids chosen by the caller may not; they always grow."""
+    """Ids counted by the producer may have gaps, chosen ids may not; they always ascend."""
     assert _batches((0, None, False), (3, None, False)) == [[0, 3]]
     assert _batches((0, None, True), (1, None, True), (3, None, True)) == [[0, 1], [3]]
     assert _batches((5, None, True), (5, None, True), (4, None, True)) == [[5], [5], [4]]
 
 
 async def test_a_batch_that_is_partly_stored_is_divided() -> None:
-    """What the earlier copy claims is confirmed, the rest is sent."""
+    """Messages of the earlier copy are confirmed, the rest is sent."""
     sending = SendCall(SendQuota(5), 5)
     batch = [
         OutgoingMessage(EntryMessage(None, b"", (), number, 0), None, False, sending, number) for number in range(5)
@@ -73,7 +73,7 @@ async def test_a_batch_that_is_partly_stored_is_divided() -> None:
 
 
 def test_a_message_is_routed_by_its_key_or_by_its_number() -> None:
-    """A retry from anywhere gets the same value; an empty key is a key."""
+    """A repeated send is routed in the same way; an empty key is a key."""
     keyed = [hash_of(EntryMessage(b"k", b"", (), number, 0), name) for number, name in ((1, "p"), (2, "q"))]
     assert len(set(keyed)) == 1
     keyless = [hash_of(EntryMessage(None, b"", (), number, 0), name) for number, name in ((1, "p"), (1, "p"), (2, "p"))]
@@ -82,6 +82,6 @@ def test_a_message_is_routed_by_its_key_or_by_its_number() -> None:
 
 
 def test_sizes() -> None:
-    """A message's size counts all that is stored of it."""
+    """The size of a message includes all of its stored parts."""
     small, large = EntryMessage(None, b"", (), 0, 0), EntryMessage(b"kk", b"vvv", (("nn", b"h"),), 0, 0)
     assert size_of(large) == size_of(small) + 2 + 3 + 2 + 1

@@ -18,7 +18,7 @@ async def _quiet() -> None:
 
 
 async def test_whoever_asks_first_finds_room_for_all_of_its_messages_first() -> None:
-    """A short call does not overtake the rest of a long one, or messages of one key would change places."""
+    """A short call does not overtake the rest of a long one, which would reorder messages of one key."""
     quota = SendQuota(2)
     put: list[str] = []
     sendings = {"long": SendCall(quota, 5), "short": SendCall(quota, 1)}
@@ -41,7 +41,7 @@ async def test_whoever_asks_first_finds_room_for_all_of_its_messages_first() -> 
 
 
 async def test_a_call_that_is_given_up_gives_its_room_back_once() -> None:
-    """What ends afterwards is not told, and gives nothing back again."""
+    """Later results of the cancelled call are ignored, and release nothing again."""
     quota = SendQuota(3)
     first = SendCall(quota, 3)
     assert await first.acquire(3) == 3
@@ -56,7 +56,7 @@ async def test_a_call_that_is_given_up_gives_its_room_back_once() -> None:
 
 
 async def test_a_call_ends_with_its_last_message_and_tells_the_first_error() -> None:
-    """Each message keeps its first outcome; the others of the call are not cut short by an error."""
+    """Each message keeps its first outcome; an error does not stop the other messages of the call."""
     sending = SendCall(SendQuota(3), 3)
     await sending.acquire(3)
     ended = asyncio.ensure_future(sending.ended())

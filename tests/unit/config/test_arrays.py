@@ -1,4 +1,4 @@
-"""Files of plugins: arrays of tables are walked as tables are."""
+"""Files of plugins: arrays of tables are decoded like tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_each_table_of_an_array_is_decoded() -> None:
 
 
 def test_an_error_names_the_item() -> None:
-    """By its number in the file, and with the nearest key."""
+    """The error has the item's number in the file, and the nearest key."""
     with pytest.raises(ConfigurationError, match=r"^x.toml: items\[1\]: unknown key 'nam'; did you mean 'name'"):
         decode({"items": [{"name": "a"}, {"nam": "b"}]}, Whole, KeyPath(file="x.toml"))
     with pytest.raises(ConfigurationError, match=r"^items\[0\]\.name: expected a string, found 3"):

@@ -177,7 +177,7 @@ def test_default_domain_without_its_plugins_is_let_pass() -> None:
 def test_a_domains_plugins_come_whole(
     override: dict[str, str], path: str, has: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A default that is missing where another of the three is installed is named, with what the domain has."""
+    """A missing default is named with the domain's other plugins, if one of the three is installed."""
     only_ours = registry()
 
     def missing(role: str, find: Any) -> Any:

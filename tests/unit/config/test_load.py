@@ -28,7 +28,7 @@ def test_nothing_is_the_embedded_default() -> None:
 
 
 def test_file_path_and_table_mean_the_same(tmp_path: Path) -> None:
-    """A path, its text and the table in it are three ways to say one thing."""
+    """A path, its text and its table are equivalent."""
     path = written(tmp_path, '[metadata]\nurl = "memory:"\n[transactions]\ntimeout_ms = 5_000\n')
     table = {"metadata": {"url": "memory:"}, "transactions": {"timeout_ms": 5000}}
     assert load_config(path) == load_config(str(path)) == load_config(table)
@@ -36,14 +36,14 @@ def test_file_path_and_table_mean_the_same(tmp_path: Path) -> None:
 
 
 def test_ledger_follows_the_metadata_store() -> None:
-    """A ledger left out stands with the metadata store: never half here and half in a local file."""
+    """Without a ledger store, ledgers are stored with the metadata."""
     assert load_config({"metadata": {"url": "memory:"}}).ledger.url == "memory:"
     both = load_config({"metadata": {"url": "a://h"}, "ledger": {"url": "b://h", "options": {"x": 1}}})
     assert (both.ledger.url, both.ledger.options) == ("b://h", {"x": 1})
 
 
 def test_partial_tables_keep_the_other_defaults() -> None:
-    """Naming one plugin of a domain does not ask for the other two."""
+    """Naming one plugin of a domain does not require the other two."""
     config = load_config({"domains": {"persistent": {"buffer": "sidecar"}}})
     domain = config.domain("a/b", "persistent")
     assert (domain.coordinator, domain.buffer, domain.pending_ack) == ("log", "sidecar", "log")
@@ -121,7 +121,7 @@ def test_error_names_path_finding_and_what_is_allowed(table: dict[str, Any], sen
 
 
 def test_error_in_a_file_names_the_file(tmp_path: Path) -> None:
-    """The sentence begins with the file; the parts are attributes."""
+    """The message starts with the file name; its parts are attributes."""
     path = written(tmp_path, "[domains.segment]\nbuffer = 3\n")
     with pytest.raises(ConfigurationError) as caught:
         load_config(path)
@@ -149,7 +149,7 @@ def test_syntax_error_names_file_and_line(tmp_path: Path, text: str, line: int, 
 
 
 def test_unreadable_files(tmp_path: Path) -> None:
-    """Missing, a directory, not text: one sentence each, the cause kept."""
+    """A missing file, a directory, and binary data each raise one sentence, with the cause."""
     with pytest.raises(
         ConfigurationError, match=r"none\.toml: file not found; 'txnframework init' writes one$"
     ) as caught:
@@ -173,7 +173,7 @@ def test_unreadable_files(tmp_path: Path) -> None:
     ],
 )
 def test_a_url_is_no_configuration_file(source: Path | str, shown: str) -> None:
-    """The sentence says where the URL belongs, quotes it as it was given, and has no password."""
+    """The sentence says where the URL belongs, and quotes it without its password."""
     with pytest.raises(ConfigurationError) as caught:
         load_config(source)
     assert str(caught.value).startswith(f"{shown}: this is a URL")
@@ -182,7 +182,7 @@ def test_a_url_is_no_configuration_file(source: Path | str, shown: str) -> None:
 
 
 def test_printing_a_configuration_shows_no_secret() -> None:
-    """A configuration ends up in logs: neither the URL's password nor an option's value is in its text."""
+    """A configuration may be logged: its text has no password of a URL and no value of an option."""
     config = load_config({"metadata": {"url": "x://u:sesame@h/d", "options": {"password": "sesame"}}})
     assert "sesame" not in repr(config)
     assert "x://u:***@h/d" in repr(config)
@@ -190,7 +190,7 @@ def test_printing_a_configuration_shows_no_secret() -> None:
 
 
 def test_configurations_are_values() -> None:
-    """Two readings of one text are equal, and nothing can be set afterwards."""
+    """Equal texts give equal, immutable configurations."""
     assert load_config({}) == load_config()
     with pytest.raises(AttributeError):
         Config().client = None  # type: ignore[misc, assignment]
@@ -198,13 +198,13 @@ def test_configurations_are_values() -> None:
 
 @pytest.mark.parametrize("number", [2**62 + 1, -(2**63), 10**5_000], ids=("2^62", "negative", "5,000 digits"))
 def test_number_that_no_store_holds(number: int) -> None:
-    """It is refused by its place, also where Python does not write it in digits."""
+    """The error names the key, also for numbers that Python does not print in digits."""
     with pytest.raises(ConfigurationError, match=r"^transactions\.retention_ms: found .*between -2\*\*62 and 2\*\*62$"):
         load_config({"transactions": {"retention_ms": number}})
 
 
 def test_file_with_a_number_of_thousands_of_digits(tmp_path: Path) -> None:
-    """What Python's own reader refuses is said in our words."""
+    """A number that Python's reader refuses raises our own error."""
     path = tmp_path / "txnframework.toml"
     path.write_text(f"[transactions]\nretention_ms = {'9' * 5_000}\n")
     with pytest.raises(ConfigurationError, match="a number has too many digits"):
@@ -212,7 +212,7 @@ def test_file_with_a_number_of_thousands_of_digits(tmp_path: Path) -> None:
 
 
 def test_nothing_printed_of_a_configuration_is_secret() -> None:
-    """Neither by ``repr`` nor by rich, which looks at the fields itself: in a URL, or in a plugin's options."""
+    """Neither ``repr`` nor rich shows secrets in URLs or in options."""
     secret = "pL4inS3cret"
     config = load_config(
         {

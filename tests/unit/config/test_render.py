@@ -33,12 +33,12 @@ def flattened(table: dict[str, object], path: str = "") -> set[str]:
 
 
 def test_as_written_it_changes_nothing() -> None:
-    """The file that `init` writes is valid and means the defaults."""
+    """The file that `init` writes is valid and has the defaults."""
     assert load_config(tomllib.loads(render_config())) == load_config()
 
 
 def test_every_setting_is_there_with_its_default_and_a_comment() -> None:
-    """Taking away each '#' gives every setting of the configuration, with the default as its value."""
+    """Uncommenting every line gives all settings with their defaults."""
     text = render_config()
     table = tomllib.loads(uncommented(text))
     assert load_config(table) == load_config()
@@ -50,7 +50,7 @@ def test_every_setting_is_there_with_its_default_and_a_comment() -> None:
 
 
 def test_installed_names_are_told() -> None:
-    """What can be chosen is said where it is chosen."""
+    """The names that can be chosen are listed beside the setting."""
     text = render_config({"metadata.url": ["b", "a"]})
     assert "# Installed: a, b.\n# url = " in text
     assert text.count("Installed") == 1
@@ -62,7 +62,7 @@ class Inner(msgspec.Struct, frozen=True):
 
 
 def test_options_of_installed_plugins_are_told() -> None:
-    """With the table where they are written, their meaning and default; without the '#' they mean what they did."""
+    """Options are listed with their table, meaning and default; uncommented, they keep the defaults."""
 
     class Options(msgspec.Struct):
         records_max: Annotated[int, msgspec.Meta(description="How many.")] = 5_000

@@ -42,7 +42,7 @@ from txnframework.errors import ConfigurationError
     ],
 )
 def test_no_password_is_shown(url: str, shown: str) -> None:
-    """A password is hidden also where it should have been quoted and was not; the rest stays readable."""
+    """A password is hidden even if it was not quoted correctly; the rest remains readable."""
     assert redact_url(url) == shown
     assert "sesame" not in redact_url(url)
 
@@ -62,7 +62,7 @@ def test_no_password_is_shown(url: str, shown: str) -> None:
     ],
 )
 def test_scheme_names_the_store(url: str, name: str) -> None:
-    """The store is named by the scheme, whatever driver and letter case are written."""
+    """The scheme names the store, for any driver and letter case."""
     assert store_name(url) == name
 
 
@@ -80,7 +80,7 @@ def test_scheme_names_the_store(url: str, name: str) -> None:
     ],
 )
 def test_a_mistyped_url_keeps_its_secret(section: str, url: str) -> None:
-    """Neither what refuses it says the password, nor the configuration where it is printed."""
+    """Neither the error nor the printed configuration contains the password."""
     config = load_config({section: {"url": url}})
 
     async def main() -> None:
@@ -103,5 +103,5 @@ def test_a_mistyped_url_keeps_its_secret(section: str, url: str) -> None:
     ],
 )
 def test_which_hosts_are_this_machine(host: str, is_own: bool) -> None:
-    """Only those that are for certain: what is sent to others may be read on its way."""
+    """Only certain names count, because data sent to other machines can be intercepted."""
     assert is_own_machine(host) is is_own

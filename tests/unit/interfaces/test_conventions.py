@@ -1,4 +1,4 @@
-"""The interface modules keep the conventions that make the blind spots of zope.interface impossible."""
+"""The interface modules keep conventions that zope.interface does not check."""
 
 from __future__ import annotations
 

@@ -23,12 +23,12 @@ ENTRY = CompactedEntry(
 
 
 def test_what_is_written_is_read() -> None:
-    """Where the messages stood, whose they are, and what they are."""
+    """Positions, producers and contents are preserved."""
     assert decode_compacted(encode_compacted(ENTRY), AT) == ENTRY
 
 
 def test_an_entry_of_which_all_was_kept() -> None:
-    """It is the same, whether its messages were looked at or not."""
+    """An entry with all of its messages is the same, whether they were decoded or not."""
     messages = [message for _, message in ENTRY.messages]
     whole = CompactedEntry(ENTRY.position, 2, ENTRY.producer, ENTRY.branch, tuple(enumerate(messages)))
     stored = encode_entry(messages, ENTRY.producer, ENTRY.branch)
@@ -36,7 +36,7 @@ def test_an_entry_of_which_all_was_kept() -> None:
 
 
 def test_what_is_not_known_is_refused() -> None:
-    """Another format is named, damage is never guessed at."""
+    """An unknown format is named; damage is never repaired by guessing."""
     data = encode_compacted(ENTRY)
     with pytest.raises(UnknownFormat, match="version 2"):
         decode_compacted(data[:4] + b"\2" + data[5:], AT)

@@ -49,7 +49,7 @@ def test_what_is_done_is_found_among_many_ranges() -> None:
 
 
 def test_ranges_do_not_join_across_ledgers() -> None:
-    """How long a ledger is cannot be told from positions: something may stand between."""
+    """Positions do not show the length of a ledger: there may be entries in between."""
     cursor = unite(START, [Ack(at(5)), Ack(at(0, ledger=2))])
     assert tuple(cursor.deleted) == ((at(5), at(5)), (at(0, ledger=2), at(0, ledger=2)))
 
@@ -77,7 +77,7 @@ def test_a_cumulative_ack_in_mid_batch_leaves_the_rest_of_the_batch() -> None:
 
 
 def test_the_order_and_number_of_unions_do_not_matter() -> None:
-    """Any process may apply any outcome at any time: every order of every subset, repeated, ends in the same cursor."""
+    """Any process may apply any outcome at any time: all orders and repetitions give the same cursor."""
     acks = [
         Ack(at(0)),
         Ack(at(1), 2, frozenset({0})),
@@ -95,7 +95,7 @@ def test_the_order_and_number_of_unions_do_not_matter() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_it_agrees_with_a_set_of_messages(seed: int) -> None:
-    """The plainest model of a cursor is the set of acknowledged messages."""
+    """The reference model of a cursor is the set of acknowledged messages."""
     draw = random.Random(seed)
     cursor, done = START, set()
     for _ in range(60):
@@ -126,7 +126,7 @@ def test_it_agrees_with_a_set_of_messages(seed: int) -> None:
 
 
 def test_changes_since_another_incarnation() -> None:
-    """Everything that is acknowledged has changed; since the same cursor nothing has."""
+    """Compared with another incarnation, all acks have changed; compared with the same cursor, none."""
     cursor = unite(START, [Ack(at(2)), Ack(at(5), 2, frozenset({1}))])
     for before in (None, moved(cursor, at(0))):
         assert changes_since(cursor, before) == [(EARLIEST, at(5, index=1))]
@@ -134,7 +134,7 @@ def test_changes_since_another_incarnation() -> None:
 
 
 def test_a_cumulative_ack_that_completes_a_batch_passes_it() -> None:
-    """Whichever of the two acks comes last, a batch that is done does not hold the mark back."""
+    """A finished batch does not hold back the mark, in any order of its acks."""
     acks = [Ack(at(0), 3, frozenset({2})), Ack(at(0, index=1), 3, cumulative=True)]
     assert unite(START, acks).mark_delete == at(0)
     assert unite(START, reversed(acks)).mark_delete == at(0)
@@ -148,7 +148,7 @@ def test_advancing_passes_ledgers_and_never_moves_back() -> None:
 
 
 def test_the_family_that_may_acknowledge() -> None:
-    """A cursor is limited to one family, also after a seek and an acknowledgment; its record keeps it."""
+    """A cursor belongs to one family, also after a seek and an ack; its record stores the family."""
     assert START.admits("log")
     limited = replace(START, family="metadata")
     for cursor in (limited, moved(limited, at(4)), unite(limited, [Ack(at(0))])):

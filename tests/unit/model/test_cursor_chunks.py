@@ -1,4 +1,4 @@
-"""What a cursor with many holes costs: an acknowledgment makes few chunks new, and all others keep their texts."""
+"""The cost of a cursor with many gaps: an ack re-encodes few chunks, and all others keep their texts."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_ranges_that_differ() -> None:
 
 
 def test_the_text_of_ranges() -> None:
-    """A hole in the usual order costs two characters, and the first range of a chunk names its place."""
+    """A gap in the usual order takes two characters; the first range of a chunk has its position."""
     ranges = EntryRanges.of([(at(9), at(11)), (at(14), at(14)), (at(16), at(17)), (at(0, 4), at(0, 4))])
     assert ranges.texts() == ["1:9+2 3 2+1", "4:0"]
     assert EntryRanges(map(RangeChunk.parse, ranges.texts())) == ranges
@@ -122,7 +122,7 @@ def test_an_acknowledgment_beyond_many_holes_encodes_a_chunk() -> None:
 
 
 def test_an_acknowledgment_in_one_of_many_batches_encodes_a_chunk() -> None:
-    """Each entry of a backlog is acknowledged in part, and one of them a little more, wholly, and up to its middle."""
+    """Each entry has a partial ack, and one of them gets more, all, or a cumulative ack to its middle."""
     cursor = unite(START, [Ack(at(number), 100, frozenset({0, 5})) for number in range(1, HOLES + 1)])
     assert len(cursor.partial) == HOLES
     for ack in (
@@ -140,6 +140,6 @@ def test_an_acknowledgment_in_one_of_many_batches_encodes_a_chunk() -> None:
 
 
 def test_an_index_beyond_its_batch() -> None:
-    """It names no message, so it acknowledges none, however large it is."""
+    """Such an index names no message, so it acknowledges none."""
     assert unite(START, [Ack(at(1), 2, frozenset({1 << 62}))]) == START
     assert unite(START, [Ack(Position(1, 0, 1 << 62), 2, cumulative=True)]).mark_delete == at(0)

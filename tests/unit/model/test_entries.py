@@ -104,7 +104,7 @@ def batch(count: int) -> list[EntryMessage]:
 
 
 def test_the_stored_form_never_changes() -> None:
-    """Golden, in both directions: every byte of it is on the disks of users."""
+    """Golden, in both directions: users have stored every byte of it."""
     assert encode_entry(MESSAGES, PRODUCER, BRANCH) == GOLDEN
     view = EntryView(GOLDEN)
     assert tuple(view.messages()) == MESSAGES
@@ -154,7 +154,7 @@ def test_the_stored_form_of_nulls_never_changes() -> None:
 
 
 def test_an_entry_of_nulls_only() -> None:
-    """Nothing is stored of their values but the bits that say so."""
+    """Only the validity bits of null values are stored."""
     messages = [EntryMessage(None, None, (), number, 0) for number in range(9)]
     view = EntryView(encode_entry(messages, "p", None))
     assert list(view.messages()) == messages
@@ -162,7 +162,7 @@ def test_an_entry_of_nulls_only() -> None:
 
 
 def test_the_smallest_entry() -> None:
-    """No branch, no keys, no headers: their columns take no room."""
+    """Absent branches, keys and headers take no space."""
     data = encode_entry([EntryMessage(None, b"", (), -5, -1)], "", None)
     assert len(data) == 72 + 8 + 8 + 8
     view = EntryView(data)
@@ -174,7 +174,7 @@ def test_the_smallest_entry() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 16, 17, 100])
 def test_messages_round_trip(count: int) -> None:
-    """Whatever a batch mixes comes back as it was, from any kind of memory."""
+    """Any mixture of messages is preserved, from any kind of memory."""
     messages = batch(count)
     data = encode_entry(messages, "producer", BRANCH)
     for memory in (data, bytearray(data), memoryview(b"x" + data)[1:]):
@@ -203,7 +203,7 @@ def test_absent_columns_are_absent_for_all(keyed: bool, headed: bool, branched: 
 
 
 def test_extreme_numbers_round_trip() -> None:
-    """The whole range of ids, branches, sequences and times."""
+    """All ranges of ids, branches, sequences and times are preserved."""
     branch = Branch(TxnID(0xFFFF, 2**112 - 1), 2**64 - 1)
     messages = [EntryMessage(None, b"", (), sequence, sequence) for sequence in (-(2**63), 0, 2**63 - 1)]
     view = EntryView(encode_entry(messages, "p", branch))
@@ -212,7 +212,7 @@ def test_extreme_numbers_round_trip() -> None:
 
 
 def test_buffers_are_views_of_the_entry_at_multiples_of_eight() -> None:
-    """Arrow wraps them as they are: aligned, without a copy, read-only."""
+    """Arrow uses the buffers directly: aligned, without a copy, read-only."""
     data = encode_entry(batch(11), "producer", BRANCH)
     view = EntryView(data)
     end = 72
@@ -255,7 +255,7 @@ def test_contiguous_tells_of_gaps() -> None:
 
 
 def test_columns_give_the_same_bytes_as_messages() -> None:
-    """A sink that has Arrow buffers writes what a producer with single messages writes."""
+    """Arrow columns and single messages give the same bytes."""
     columns = EntryColumns(
         3,
         BinaryColumn(int32(0, 5, 5, 8), b"helloxyz"),
@@ -273,7 +273,7 @@ def test_columns_give_the_same_bytes_as_messages() -> None:
 
 
 def test_columns_may_be_cut_out_of_longer_buffers() -> None:
-    """Arrow pads its buffers, leaves rubbish behind the last validity bit, and slices without copying."""
+    """Arrow buffers may be padded, have undefined trailing bits, and be slices."""
     columns = EntryColumns(
         3,
         BinaryColumn(memoryview(array("i", [2, 7, 7, 10, 99])), bytearray(b"..helloxyz......")),
@@ -291,7 +291,7 @@ def test_columns_may_be_cut_out_of_longer_buffers() -> None:
 
 
 def test_columns_without_any_key_or_header_are_dropped() -> None:
-    """One form for one batch: a column of nothing is the same as no column."""
+    """A batch has one form: an empty column is stored as no column."""
     bare = EntryColumns(2, BinaryColumn(int32(0, 1, 2), b"ab"), int64(1, 2), int64(0, 0))
     empty = replace(
         bare,
@@ -327,7 +327,7 @@ BAD_COLUMNS = {
 
 @pytest.mark.parametrize("columns", BAD_COLUMNS.values(), ids=BAD_COLUMNS)
 def test_columns_that_do_not_fit_are_refused(columns: EntryColumns) -> None:
-    """Nothing that a reader would refuse is ever written."""
+    """Nothing is written that a reader would refuse."""
     with pytest.raises(ValueError, match=r"entry|buffer|offsets"):
         encode_columns(columns, "p", None)
 
@@ -349,7 +349,7 @@ def test_messages_that_cannot_be_stored_are_refused(messages: list[EntryMessage]
 
 
 def test_a_branch_beyond_64_bits_is_refused() -> None:
-    """As is a negative one."""
+    """A negative branch is refused, too."""
     for number in (-1, 2**64):
         with pytest.raises(ValueError, match="64 bits"):
             encode_entry(MESSAGES, "p", Branch(TxnID(0, 1), number))
@@ -369,7 +369,7 @@ def test_every_slice_is_the_entry_of_its_messages() -> None:
 
 @pytest.mark.parametrize(("first", "last"), [(-1, 0), (0, 3), (2, 1), (3, 3)])
 def test_a_slice_lies_within_its_entry(first: int, last: int) -> None:
-    """Nothing is clipped silently."""
+    """A slice is never clipped silently."""
     with pytest.raises(IndexError):
         slice_entry(GOLDEN, first, last)
 
@@ -386,7 +386,7 @@ def test_a_message_lies_within_its_entry() -> None:
 
 @pytest.mark.parametrize("change", [0x01, 0x80, 0xFF])
 def test_a_changed_byte_anywhere_is_refused(change: int) -> None:
-    """Checked at every offset, padding included; a version is another format, the rest is damage."""
+    """A change at any offset is refused: in the version as another format, elsewhere as damage."""
     for at in range(len(GOLDEN)):
         damaged = bytearray(GOLDEN)
         damaged[at] ^= change
@@ -404,7 +404,7 @@ def test_a_truncated_or_lengthened_entry_is_refused() -> None:
 
 
 def test_an_unknown_version_is_told_apart_from_damage() -> None:
-    """Even where nothing else of it can be understood: an upgrade helps, a repair does not."""
+    """Even if the rest is unreadable: an upgrade helps, a repair does not."""
     later = GOLDEN[:4] + b"\x03\x00" + b"what later releases write"
     with pytest.raises(UnknownFormat) as caught:
         EntryView(later, Position(3, 4))
@@ -413,7 +413,7 @@ def test_an_unknown_version_is_told_apart_from_damage() -> None:
 
 
 def test_damage_names_the_position() -> None:
-    """An operator has to find the entry."""
+    """The error has the position, so that an operator can find the entry."""
     with pytest.raises(CorruptEntry) as caught:
         EntryView(GOLDEN[:-1], Position(3, 4))
     assert caught.value.position == Position(3, 4)

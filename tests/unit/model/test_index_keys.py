@@ -57,7 +57,7 @@ def test_keys_of_several_components_sort_as_their_components() -> None:
 
 
 def test_a_prefix_range_holds_exactly_the_keys_that_begin_with_it() -> None:
-    """``sub`` does not find ``sub-2``, nor ``a`` what is ``a/b``'s."""
+    """A range for ``sub`` excludes ``sub-2``, and a range for ``a`` excludes ``a/b``."""
     keys = [key for length in range(3) for key in product(MIXED, repeat=length)]
     for prefix in keys:
         where = prefix_range("index", *prefix)
@@ -96,7 +96,7 @@ def test_the_encoding_never_changes() -> None:
 
 @pytest.mark.parametrize("component", [True, 1.5, None, ("a",), bytearray(b"a")])
 def test_other_types_are_refused(component: Any) -> None:
-    """A bool would come back as an int."""
+    """A bool would be decoded as an int."""
     with pytest.raises(TypeError):
         encode(component)
 
@@ -110,7 +110,7 @@ def test_values_without_an_encoding_are_refused(component: Component) -> None:
 
 @pytest.mark.parametrize("upper", ["text", True, None])
 def test_the_upper_bound_is_an_int(upper: Any) -> None:
-    """A mistyped call fails at once and not by finding nothing."""
+    """A mistyped call fails at once, instead of finding nothing."""
     with pytest.raises(TypeError):
         range_below("index", "A", upper)
 

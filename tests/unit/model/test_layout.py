@@ -1,4 +1,4 @@
-"""The graph of segments: ranges cover the hash space at every step, and a change is planned before it is done."""
+"""The graph of segments: ranges always cover the hash space, and a change is planned before it is made."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_an_impossible_number_of_segments_is_refused(segments: int) -> None:
 
 
 def test_split_is_at_the_middle_and_takes_effect_only_when_done() -> None:
-    """Producers go to the parent until the change is done, so that nothing is written to a child before the seal."""
+    """Producers use the parent until the change is complete, so no child is written before the seal."""
     planned = plan_split(create_layout(TOPIC, 1), 0)
     assert planned.segments[0].state is SegmentState.PLANNED
     assert [(s.start, s.end) for s in (planned.segments[1], planned.segments[2])] == [(0, 0x7FFF), (0x8000, 0xFFFF)]
@@ -61,7 +61,7 @@ def test_split_is_at_the_middle_and_takes_effect_only_when_done() -> None:
 
 
 def test_a_planned_segment_cannot_be_changed_again() -> None:
-    """Two changes of one segment would leave a sealed segment with two sets of children."""
+    """Two changes of one segment would give it two sets of children."""
     layout = plan_split(create_layout(TOPIC, 2), 0)
     with pytest.raises(LayoutConflict, match="segment 0 is not active"):
         plan_split(layout, 0)
@@ -137,7 +137,7 @@ def test_a_subscription_begins_where_the_layout_says() -> None:
 
 
 def test_a_persistent_topic_is_one_segment_for_ever() -> None:
-    """It bears the topic's name, takes every message, and is neither split nor merged."""
+    """A persistent topic has one segment with its name, which is never split or merged."""
     topic = TopicName.parse("persistent://public/default/orders")
     layout = create_layout(topic, 1)
     assert from_record(topic, to_record(layout)) == layout
@@ -153,7 +153,7 @@ def test_a_persistent_topic_is_one_segment_for_ever() -> None:
 
 
 def test_a_segment_is_found_by_its_name() -> None:
-    """Only by the whole of it: a number with other bounds, another topic or none is not there."""
+    """Only the full name matches: another number, range or topic is unknown."""
     layout = create_layout(TOPIC, 2)
     assert layout.segment_of(parse_name("segment://public/default/orders/8000-ffff-1")).id == 1
     for name in (
@@ -168,7 +168,7 @@ def test_a_segment_is_found_by_its_name() -> None:
 
 
 def test_a_plan_is_recognised_after_its_children_were_replaced_and_removed() -> None:
-    """The reply to a plan may be lost, and much may happen before its process reads the layout again."""
+    """The reply to a plan may be lost, and the layout may change before the process reads it again."""
     before = create_layout(TOPIC, 1)
     planned = plan_split(before, 0)
     first, second = planned.segments[0].children

@@ -1,4 +1,4 @@
-"""What the records of two topics hold while one of them becomes the other."""
+"""The records of two topics during a migration."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_first_layout_of_the_new_topic() -> None:
 
 
 def test_a_name_that_was_used_before() -> None:
-    """Segment ids of an earlier topic of the new name are not used again, and its life is over."""
+    """Segment ids of an earlier topic of the new name are not reused, and its life has ended."""
     earlier = replace(removed(create_layout(NEW, 3, None)), deleted=True, life=9)
     layout = new_layout(earlier)
     assert [one.id for one in layout.in_order()] == [0, earlier.next_id]

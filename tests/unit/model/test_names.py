@@ -60,7 +60,7 @@ BAD_SEGMENTS = {
 
 @pytest.mark.parametrize(("text", "topic"), TOPICS)
 def test_a_full_topic_name_round_trips(text: str, topic: TopicName) -> None:
-    """What ``str`` gives, ``parse`` reads back, also with odd characters."""
+    """``parse`` reverses ``str``, also with special characters."""
     assert TopicName.parse(text) == topic
     assert str(topic) == text
     assert parse_name(text) == topic
@@ -83,7 +83,7 @@ def test_short_forms_expand_to_scalable_topics() -> None:
 
 @pytest.mark.parametrize("text", BAD_TOPICS)
 def test_what_is_no_topic_name_is_refused(text: str) -> None:
-    """The error quotes what was typed and says what is wrong with it."""
+    """The error quotes the input and says what is wrong."""
     with pytest.raises(InvalidName) as caught:
         TopicName.parse(text)
     assert caught.value.name == text
@@ -101,7 +101,7 @@ def test_what_is_no_segment_name_is_refused(text: str) -> None:
 
 
 def test_an_invalid_name_cannot_be_constructed() -> None:
-    """Code that makes names from parts is held to the rules of the text form."""
+    """Names made from parts obey the rules of the text form."""
     for parts in (("segment", "a", "b", "c"), ("topic", "a/b", "c", "d"), ("topic", "", "c", "d")):
         with pytest.raises(InvalidName):
             TopicName(*parts)

@@ -104,7 +104,7 @@ GOLDEN = [
 
 @pytest.mark.parametrize(("key", "path", "partition"), GOLDEN, ids=[path for _, path, _ in GOLDEN])
 def test_records_stand_where_they_always_did(key: Key, path: str, partition: str) -> None:
-    """Paths and partitions are stored: golden."""
+    """Paths and partitions are part of the stored format: golden."""
     assert key == Key(path, partition)
 
 
@@ -154,7 +154,7 @@ BAD_PATHS: list[tuple[Callable[[str], Any], str]] = [
 
 @pytest.mark.parametrize(("inverse", "path"), BAD_PATHS, ids=[path for _, path in BAD_PATHS])
 def test_a_path_that_was_not_made_here_is_refused(inverse: Callable[[str], Any], path: str) -> None:
-    """The error names the record's key; nothing is guessed."""
+    """The error names the record's key."""
     with pytest.raises(CorruptRecord) as caught:
         inverse(path)
     assert caught.value.key == path
@@ -164,7 +164,7 @@ def test_a_path_that_was_not_made_here_is_refused(inverse: Callable[[str], Any],
 
 
 def test_ranges_of_names_hold_exactly_their_records() -> None:
-    """No name's range reaches into the records of one that begins with it."""
+    """A range of a name excludes records of longer names with that prefix."""
     for first in ODD_NAMES:
         for other, name in product(ODD_NAMES, repeat=2):
             assert holds(paths.cursors_range(first), paths.cursor_key(other, name)) == (first == other)
@@ -191,7 +191,7 @@ def test_ranges_of_transactions_hold_exactly_their_records() -> None:
 
 
 def test_abort_records_are_scanned_from_a_ledger_on() -> None:
-    """A reader begins in the ledger it starts in; the collector ends before the first one that is left."""
+    """A reader scans from its first ledger; the collector stops at the first remaining ledger."""
     ledgers = (0, 1, 9, 10, 11, 2**63)
     keys = {ledger: paths.abort_record_key(SEGMENT, ledger, TXN, 0) for ledger in ledgers}
     keys[-1] = paths.abort_record_key(SEGMENT + "1", 10, TXN, 0)
@@ -204,7 +204,7 @@ def test_abort_records_are_scanned_from_a_ledger_on() -> None:
 
 
 def test_topics_are_listed_by_domain_tenant_and_namespace() -> None:
-    """Each listing holds exactly what it names, over every partition."""
+    """Each listing has exactly its own topics, over all partitions."""
     names = [
         TopicName(domain, tenant, namespace, "n")
         for domain, tenant, namespace in product(("topic", "persistent"), ("a", "a-b", "ab"), ("x", "xy", "0"))

@@ -76,7 +76,7 @@ def test_a_topic_that_a_migration_changed_has_a_format_of_its_own() -> None:
 
 @pytest.mark.parametrize("former", [FORMAT, 5])
 def test_a_cursor_has_a_format_of_its_own(former: int) -> None:
-    """One of a former format, which had two positions for each range, is refused by its format."""
+    """A cursor of the former format, with two positions for each range, is refused."""
     cursor = CursorRecord(incarnation=1, mark_delete="1:0", deleted=["1:2+1 3"], partial=["1:9/5"])
     assert decode(CursorRecord, stored(encode(cursor))) == cursor
     value = json.loads(encode(cursor)) | {"format": former, "deleted": [["1:2", "1:3"]], "partial": {"1:9": [0, 2]}}
@@ -99,14 +99,14 @@ def test_a_cursor_has_a_format_of_its_own(former: int) -> None:
     ],
 )
 def test_damaged_entries_of_a_cursor(damage: dict[str, list[str]]) -> None:
-    """Ranges that touch or have no end, and batches without an acknowledged message, are not guessed about."""
+    """Adjacent ranges, ranges without an end, and empty batches are refused."""
     cursor = CursorRecord(incarnation=1, mark_delete="1:0")
     with pytest.raises(CorruptRecord, match=rf"damaged at \$\.{next(iter(damage))}"):
         decode(CursorRecord, stored(json.dumps(json.loads(encode(cursor)) | damage).encode()))
 
 
 def test_an_acknowledgment_has_a_format_of_its_own() -> None:
-    """One of the former format, which may not have been checked against its transaction, is refused by its format."""
+    """An ack of the former format, which may not have been checked against its transaction, is refused."""
     operation = AckOperation(branch=0, segment="s", subscription="b", incarnation=1, acks=[AckDocument(position="1:0")])
     assert decode_operation(stored(encode(operation))) == operation
     former = json.loads(encode(operation)) | {"format": FORMAT, "admitted": False}
@@ -135,7 +135,7 @@ def test_what_is_no_document_is_corrupt(value: bytes) -> None:
 
 
 def test_an_unknown_field_is_refused() -> None:
-    """A field that this release does not know may matter: dropping it on the next write would lose it."""
+    """An unknown field may be important, and would be lost by the next write."""
     value = json.dumps(json.loads(encode(HEADER)) | {"later": 1}).encode()
     with pytest.raises(CorruptRecord, match="later"):
         decode(TransactionHeader, stored(value))

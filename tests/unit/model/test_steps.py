@@ -1,4 +1,4 @@
-"""Which steps no store takes, which are too wide for a store, and which cannot be made with rows."""
+"""Which steps are invalid, which are too wide for a store, and which cannot include rows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ VACANT = (IndexRange("i", b"", b"k"),)
     ],
 )
 def test_what_a_store_takes(step: Step, reach: Reach) -> None:
-    """A step is taken by a store of its reach, and of each wider one."""
+    """A store accepts the steps of its own reach and of smaller ones."""
     for wider in [one for one in Reach if one >= reach]:
         require_valid(step, wider)
     for narrower in [one for one in Reach if one < reach]:
@@ -73,7 +73,7 @@ def test_what_a_store_takes(step: Step, reach: Reach) -> None:
     ],
 )
 def test_what_no_store_takes(step: Step) -> None:
-    """Parts that are not for each other are refused, whatever the reach."""
+    """A combination of incompatible parts is refused for any reach."""
     with pytest.raises(ValueError):  # noqa: PT011 - each case has a sentence of its own
         require_valid(step, Reach.DATABASE)
 

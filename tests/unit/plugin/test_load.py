@@ -84,7 +84,7 @@ def test_one_name_claimed_twice_names_both(install: Any) -> None:
 
 
 def test_a_server_that_two_plugins_offer_names_both(install: Any) -> None:
-    """As for every other name; the commands of both can be listed all the same."""
+    """The error names both distributions; the commands of both can still be listed."""
     install("zz-first", SERVERS)
     install("zz-second", SERVERS)
     plugins = load_plugins()
@@ -104,7 +104,7 @@ def test_one_entry_point_name_in_two_distributions_names_both(install: Any) -> N
 
 
 def test_failing_import_names_distribution_and_keeps_its_cause(install: Any) -> None:
-    """A missing driver is the commonest reason: its name must be in the sentence."""
+    """A missing driver is the most frequent reason: the error has its name."""
     install("zz-broken", "import zz_driver_that_is_missing")
     error = left_out()
     assert str(error) == (
@@ -131,7 +131,7 @@ def test_a_broken_installed_plugin_fails_only_where_it_is_needed(
 
 
 def test_a_broken_distribution_is_not_to_be_installed_again() -> None:
-    """It is installed and provides the name, so the error gives its reason and no command for pip."""
+    """The package is installed, so the error gives the reason and no pip command."""
     reason = PluginError("txnframework-nats 1.0 cannot be loaded", "txnframework-nats", "1.0")
     error = unknown_plugin("metadata store", "nats", (), [reason])
     assert "left out: txnframework-nats 1.0 cannot be loaded" in str(error)
@@ -151,7 +151,7 @@ def test_broken_contract_names_distribution_and_method(install: Any) -> None:
 
 
 def test_tolerant_loading_leaves_out_the_broken_only(install: Any) -> None:
-    """With on_error the others are loaded, and a plugin is taken in whole or not at all."""
+    """With on_error, other plugins are loaded; a plugin is registered completely or not at all."""
     install("zz-a-broken", "raise RuntimeError('boom')")
     install("zz-b-good", COMMANDS.format(name="zz-run"))
     install("zz-c-async", ASYNC_DISPATCHER + COMMANDS.format(name="zz-half"))
@@ -190,14 +190,14 @@ def test_a_plugin_passed_in_and_installed_is_loaded_once(install: Any) -> None:
     ],
 )
 def test_wrong_result_of_a_hook(value: Any, reason: str) -> None:
-    """What a hook returns is looked at before anything relies on it."""
+    """The result of a hook is checked before it is used."""
     with pytest.raises(PluginError) as caught:
         load_plugins([returning(value)])
     assert str(caught.value) == f"plugin 'fake' (passed in by the program) {reason}"
 
 
 def test_hook_that_raises_keeps_its_cause() -> None:
-    """A defect in a hook is the plugin's, and says so."""
+    """The error says that the defect is in the plugin."""
 
     @hookimpl
     def txnframework_commands() -> Any:

@@ -76,7 +76,7 @@ def test_provider_is_found_opened_and_verified() -> None:
 
 
 def test_subscription_type_is_what_the_class_declares() -> None:
-    """It is known without opening a dispatcher, by the name that the provider has."""
+    """The type is known by the provider's name, without opening a dispatcher."""
     registry = load_plugins([plugin(provider())])
     assert registry.subscription_type("zz_round") == SubscriptionType("zz_round", Ordering.KEY, stands_by=True)
     with pytest.raises(UnknownPlugin):
@@ -92,7 +92,7 @@ def test_subscription_type_is_what_the_class_declares() -> None:
     ],
 )
 def test_what_a_type_declares_is_verified(name: str, value: object, reason: str) -> None:
-    """Clients decide by it before anything is opened, so an instance's attribute comes too late."""
+    """Clients use the class attribute before anything is opened, so an instance attribute is not enough."""
     body = {key: one for key, one in vars(RoundRobin).items() if not key.startswith("__")} | {name: value}
     kind = implementer(IDispatcher)(type("Wrong", (), {key: one for key, one in body.items() if one is not None}))
     with pytest.raises(PluginContractError) as caught:
@@ -101,7 +101,7 @@ def test_what_a_type_declares_is_verified(name: str, value: object, reason: str)
 
 
 def test_options_reach_the_plugin_with_their_type() -> None:
-    """The table is decoded as the provider's type, and the plugin gets it back as that."""
+    """The table is decoded as the provider's options type, and passed in that type."""
     registry = load_plugins([plugin(provider(options=RoundOptions))])
     found = registry.dispatcher("zz_round")
     options = registry.decode_options(found, {"turns": 5})
@@ -122,14 +122,14 @@ def test_options_for_a_plugin_that_takes_none() -> None:
 
 
 def test_options_as_refuses_another_type() -> None:
-    """A provider whose options type and open disagree hears of it."""
+    """The error names the mismatch between the provider's options type and its open."""
     assert options_as(None, RoundOptions) == RoundOptions()
     with pytest.raises(PluginError, match="expected options of type RoundOptions, got str"):
         options_as("text", RoundOptions)
 
 
 def test_opened_object_is_verified() -> None:
-    """What open returns is held to the role, whatever class the provider named."""
+    """The opened object is checked against the role, whatever class the provider named."""
 
     async def open_wrong(context: DispatcherContext) -> Any:
         return object()
@@ -149,13 +149,13 @@ def test_open_that_is_not_async() -> None:
 
 
 def test_foreign_provider_is_refused() -> None:
-    """The registry verifies against the role it knows a provider by, so it must know it."""
+    """The registry knows a provider by its role, so the provider must declare a known role."""
     with pytest.raises(ValueError, match="is not from this registry"):
         asyncio.run(PluginRegistry({}, {}).open(provider(), context()))
 
 
 def test_description_names_role_distribution_and_commands() -> None:
-    """What `txnframework plugins` shows is complete, commands last."""
+    """`txnframework plugins` lists every role and distribution, and the commands last."""
     fake = plugin(provider())
 
     @hookimpl
@@ -203,7 +203,7 @@ def test_description_names_role_distribution_and_commands() -> None:
     ],
 )
 def test_unknown_name_says_what_to_do(role: str, name: str, installed: tuple[str, ...], sentence: str) -> None:
-    """The nearest name, what is installed, and the distribution to install if the name is a known one."""
+    """The error has the nearest name, the installed names, and the distribution to install if known."""
     error = unknown_plugin(role, name, installed)
     assert isinstance(error, UnknownPlugin)
     assert str(error) == sentence
@@ -226,6 +226,6 @@ def test_unknown_name_through_the_registry() -> None:
 
 
 def test_what_a_store_is_opened_with_shows_no_password() -> None:
-    """Neither that of its URL nor what stands in its options."""
+    """Passwords in the URL and in options are not shown."""
     context = StoreContext("postgresql://user:pL4inS3cret@host/db", SystemEnvironment(), {"password": "pL4inS3cret"})
     assert repr(context) == "StoreContext(url='postgresql://user:***@host/db', identity=None)"

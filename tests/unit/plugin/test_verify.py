@@ -44,7 +44,7 @@ def broken(**methods: Any) -> Any:
 
 
 def test_right_class_object_and_provider_pass() -> None:
-    """What keeps the contract is accepted in all three shapes."""
+    """A correct class, object and provider are accepted."""
     kind = implementer(IShelf)(type("Good", (Right,), {}))
 
     async def opened(context: object) -> Any:
@@ -103,7 +103,7 @@ class IPlainShelf(Interface):
 
 @pytest.mark.parametrize("as_object", [False, True], ids=["class", "object"])
 def test_plain_methods_are_plain(as_object: bool) -> None:
-    """Where the role says that its methods are plain functions, neither a coroutine function nor a generator is one."""
+    """A method that must be plain is neither a coroutine function nor a generator."""
 
     def right(self: Any, colour: str) -> int:
         return 1
@@ -167,7 +167,7 @@ def test_an_object_of_a_verified_class() -> None:
 
 
 def test_undeclared_role_is_refused() -> None:
-    """Having the methods is not enough: the promise has to be made."""
+    """An object with the right methods must also declare the role."""
     with pytest.raises(PluginContractError, match=r"Right does not declare @implementer\(IShelf\)"):
         verify_provider(IShelf, Right, ORIGIN)
     with pytest.raises(PluginContractError, match=r"^an object does not keep"):

@@ -1,4 +1,4 @@
-"""Work with a start and a stop, and work that goes on until its store is closed."""
+"""Work that is started and stopped, and work that runs until its store is closed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from txnframework.testing.clock import VirtualEnvironment, run_ready
 
 
 async def test_work_is_begun_once_and_waited_for_when_it_is_stopped() -> None:
-    """Starting again changes nothing; stopping cancels and waits; what was stopped may begin again."""
+    """A second start changes nothing; a stop cancels and waits; stopped work can be started again."""
     begun, ended = 0, 0
 
     async def work() -> None:
@@ -36,7 +36,7 @@ async def test_work_is_begun_once_and_waited_for_when_it_is_stopped() -> None:
 
 
 async def test_work_goes_on_after_errors_that_pass() -> None:
-    """It is done again at once when it ends, after the delay when it fails, and no more when its store is closed."""
+    """Work is repeated at once after success, after a delay on failure, and not after its store is closed."""
     clock = VirtualEnvironment()
     outcomes = [None, Unavailable("away"), None, Closed("closed")]
     left = list(outcomes)
@@ -57,7 +57,7 @@ async def test_work_goes_on_after_errors_that_pass() -> None:
 
 
 def test_a_defect_ends_the_work() -> None:
-    """Repeating it would hide it."""
+    """A repetition would hide the defect."""
 
     async def work() -> None:
         raise ValueError("a defect")

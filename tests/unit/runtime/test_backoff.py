@@ -17,11 +17,11 @@ OWN_WAITS = {
     "broker/maintenance.py": "rounds at the configured interval",
     "broker/dispatch/acknowledgments.py": "gathers acknowledgments; no attempt failed",
 }
-"""Loops that wait by themselves and catch errors as well, and why that is no retry."""
+"""Loops that sleep and catch errors without being retries, and the reason."""
 
 
 def test_waits_double_up_to_the_longest() -> None:
-    """Each is between a half and the whole of its bound."""
+    """Each delay is between half of its bound and the whole."""
     backoff = Backoff(VirtualEnvironment(), 100, 1_000)
     for failures, longest_ms in ((1, 100), (2, 200), (3, 400), (4, 800), (5, 1_000), (10_000, 1_000)):
         drawn = {backoff.delay_ms(failures) for _ in range(500)}
@@ -31,7 +31,7 @@ def test_waits_double_up_to_the_longest() -> None:
 
 
 def test_a_seed_repeats_its_waits_and_others_differ() -> None:
-    """The chance is the environment's: a simulation repeats it, and two processes do not meet."""
+    """Random numbers come from the environment: a simulation repeats them, and two processes differ."""
 
     def waits(seed: int) -> list[int]:
         return [Backoff(VirtualEnvironment(seed), 1_000, 60_000).delay_ms(failures) for failures in range(1, 9)]
@@ -40,7 +40,7 @@ def test_a_seed_repeats_its_waits_and_others_differ() -> None:
 
 
 async def test_a_pause_is_as_long_as_drawn() -> None:
-    """By the environment's clock."""
+    """The environment's clock measures the pause."""
     environment = VirtualEnvironment(7)
     expected_ms = Backoff(VirtualEnvironment(7), 100, 1_000).delay_ms(2)
     pausing = asyncio.ensure_future(Backoff(environment, 100, 1_000).pause(2))
@@ -73,7 +73,7 @@ def _retries_by_itself(node: ast.AST) -> bool:
 
 
 def test_retries_wait_by_the_one_mechanism() -> None:
-    """A loop that catches an error and sleeps is a retry of its own, and so is a handler that sleeps."""
+    """A loop that catches an error and sleeps, or sleeps in its handler, counts as a retry."""
     found: list[str] = []
     for path in _sources():
         nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]

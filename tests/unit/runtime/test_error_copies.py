@@ -10,7 +10,7 @@ from txnframework.runtime.call_groups import copy_error
 
 @pytest.mark.parametrize("error", [OutcomeUnknown("x"), LedgerNotFound("orders"), UnknownFormat("the store", 7)])
 def test_copy(error: TxnFrameworkError) -> None:
-    """It says the same, has the same fields, and is another object with a cause of its own."""
+    """The copy has the same text and fields, and a cause of its own."""
     cause = OSError("gone")
     copied = copy_error(error, cause)
     assert copied is not error

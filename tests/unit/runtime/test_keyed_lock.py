@@ -11,7 +11,7 @@ from txnframework.testing.clock import run_ready
 
 
 async def test_one_at_a_time_for_each_thing() -> None:
-    """Who comes second to a thing waits for the first; other things do not; nothing is kept when all are through."""
+    """The second request for a key waits for the first; other keys do not wait; nothing is kept at the end."""
     locks: KeyedLock[str] = KeyedLock()
     order: list[str] = []
     gates = {"a": asyncio.Event(), "b": asyncio.Event()}

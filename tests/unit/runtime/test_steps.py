@@ -1,4 +1,4 @@
-"""Steps that a host brings to an end although their callers are cancelled."""
+"""Steps that a host completes although their callers are cancelled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from txnframework.testing.clock import VirtualEnvironment, run_ready
 
 
 def test_a_step_ends_without_its_caller() -> None:
-    """The caller is free at once, the step ends, and the next one with the same key comes after it."""
+    """The caller returns at once, the step continues, and the next step of the key follows it."""
 
     async def work() -> list[str]:
         done: list[str] = []
@@ -46,7 +46,7 @@ def test_a_step_ends_without_its_caller() -> None:
 
 
 def test_what_nobody_got_is_undone() -> None:
-    """Also where the step had ended and its caller was cancelled before it heard of that; others keep what they got."""
+    """A result is undone even if the step had ended before the cancellation; other callers keep their results."""
 
     async def work(steps_before: int) -> tuple[bool, list[str]]:
         undone: list[str] = []
@@ -140,7 +140,7 @@ async def test_closing_waits_for_what_was_begun_and_then_gives_it_up() -> None:
 
 
 def test_what_fails_unheard() -> None:
-    """An error of the framework is what a crash might have left; a defect is reported."""
+    """An error of the framework is ignored, as after a crash; a defect is reported."""
 
     async def work() -> list[BaseException]:
         reported: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""Waits for what happens outside the process, in an event loop that is held up."""
+"""Waits for external events while the event loop is blocked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIMIT_S = 3_600.0
 
 @pytest.mark.parametrize(("held_up_s", "waits_again"), [(0.0, False), (LIMIT_S, True)])
 async def test_a_timer_that_fires_late(monkeypatch: pytest.MonkeyPatch, held_up_s: float, waits_again: bool) -> None:
-    """After a timer that fires late the wait begins again, once; one that fires in time ends it."""
+    """If the timer fires late, the wait is repeated once; if it fires in time, the wait ends."""
     loop = asyncio.get_running_loop()
     now_s = loop.time()
     monkeypatch.setattr(loop, "time", lambda: now_s)
@@ -31,7 +31,7 @@ async def test_a_timer_that_fires_late(monkeypatch: pytest.MonkeyPatch, held_up_
 
 
 async def test_what_happens_in_the_second_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read after the hold-up counts."""
+    """An event that is read after the loop was blocked counts."""
     loop = asyncio.get_running_loop()
     now_s = loop.time()
     monkeypatch.setattr(loop, "time", lambda: now_s)

@@ -1,4 +1,4 @@
-"""With TXN_REFUSE_SKIPS=1 what was not tested has not passed, however the tests are spread over processes."""
+"""With TXN_REFUSE_SKIPS=1, a skipped test fails the run, in any process of a parallel run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, refuse: str,
 
 @SPREAD
 def test_a_skip_fails_the_run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: str) -> None:
-    """Every skip is named and fails the run, wherever it was said; without the variable it does not."""
+    """Every skip is named and fails the run, in any form; without the variable it does not."""
     pytester.makepyfile(**{f"test_{where}": f"import pytest\n\n{source}\n" for where, source in SKIPPING.items()})
     refused = run(pytester, monkeypatch, "1", workers)
     assert refused.ret == pytest.ExitCode.TESTS_FAILED
@@ -42,6 +42,6 @@ def test_a_skip_fails_the_run(pytester: pytest.Pytester, monkeypatch: pytest.Mon
 def test_an_undeclared_capability_does_not(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: str
 ) -> None:
-    """What a backend does not promise is not asked of it."""
+    """Tests of undeclared capabilities may be skipped."""
     pytester.makepyfile(test_it="import pytest\n\ndef test_it(): pytest.skip('not declared by It: IThat')\n")
     assert run(pytester, monkeypatch, "1", workers).ret == pytest.ExitCode.OK

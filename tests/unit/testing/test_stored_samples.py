@@ -1,4 +1,4 @@
-"""The checks of stored samples notice every way in which a release can break its formats."""
+"""The checks of stored samples detect every incompatible change of a format."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check(folder: Path, sample: StoredSample) -> None:
 
 
 def test_whole(folder: Path) -> None:
-    """What is read and written as before passes; a file of an earlier version is read as well."""
+    """Unchanged formats pass; a file of an earlier version can be read."""
     later = replace(WHOLE, version=2, encode=lambda: b'{"format":2,"value":7}', decode=read_both)
     (folder / later.file).write_bytes(later.encode())
     check(folder, later)
@@ -73,19 +73,19 @@ BROKEN: list[tuple[StoredSample, str]] = [
 
 @pytest.mark.parametrize(("sample", "why"), BROKEN)
 def test_broken(folder: Path, sample: StoredSample, why: str) -> None:
-    """A release that writes, reads or refuses otherwise fails."""
+    """A release that writes, reads or refuses differently fails."""
     with pytest.raises(AssertionError, match=why):
         check(folder, sample)
 
 
 def test_a_sample_that_is_gone(folder: Path) -> None:
-    """A file whose sample was removed is noticed: it would not be read any more."""
+    """A removed sample is detected, because its format would no longer be read."""
     (folder / "other.1.json").write_bytes(b"{}")
     with pytest.raises(AssertionError, match=r"no sample is named as these files: \['other.1.json'\]"):
         check_written(folder, [WHOLE])
 
 
 def test_a_format_without_a_sample() -> None:
-    """A place that refuses a version, and that no sample reaches, is named."""
+    """A version check without a sample is named."""
     with pytest.raises(AssertionError, match=r"no sample is refused at .*model/records\.py"):
         check_refused([WHOLE], "txnframework.model")

@@ -1,4 +1,4 @@
-"""The suites as they are shipped."""
+"""The suites as shipped to authors of plugins."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ SUITES = (MetadataStoreSuite, LedgerStoreSuite, BufferSuite)
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_no_rule_hides_another(suite: type[Suite]) -> None:
-    """A suite is put together of classes of rules; two tests of one name would leave one of them unrun."""
+    """A suite combines classes of rules; with a duplicate name, one test would not run."""
     names = Counter(name for cls in suite.__mro__ for name in vars(cls) if name.startswith("test"))
     assert [name for name, count in names.items() if count > 1] == []
 
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_every_test_states_its_rule(suite: type[Suite]) -> None:
-    """Every test of a suite has a docstring: the rule that it holds a backend to."""
+    """The docstring of every test states the rule for backends."""
     tests = [getattr(suite, name) for name in dir(suite) if name.startswith("test")]
     assert len(tests) > 40
     assert [test.__name__ for test in tests if not test.__doc__] == []
 
 
 def test_suites_name_no_backend() -> None:
-    """The suites know roles only, so that they hold every backend to the same."""
+    """Suites refer to roles only, so that all backends have the same rules."""
     package = Path(str(txnframework.testing.__file__)).parent
     for module in package.rglob("*.py"):
         imported = {
@@ -46,7 +46,7 @@ def test_suites_name_no_backend() -> None:
 
 
 def test_plugin_of_pytest_is_light() -> None:
-    """The module that every run of pytest imports brings no suite with it, whose asserts are then to be rewritten."""
+    """The pytest plugin imports no suite, so that asserts of suites can be rewritten."""
     code = (
         "import sys, txnframework.testing.pytest_plugin as _; "
         "print(sorted(name for name in sys.modules if name.startswith('txnframework.testing.')))"

@@ -195,7 +195,7 @@ def test_read() -> None:
 
 
 def test_later_versions() -> None:
-    """A version that is not known is refused by its name, and each place that refuses one has a sample."""
+    """An unknown version is refused by name, and each version check has a sample."""
     check_refused(SAMPLED, "txnframework_legacy")
 
 

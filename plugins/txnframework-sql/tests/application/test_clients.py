@@ -38,7 +38,7 @@ def config_of(directory: Path) -> dict[str, dict[str, object]]:
 
 
 def test_a_blocking_client(tmp_path: Path) -> None:
-    """Connections that belong to their thread are used there, whatever the thread of the loop is."""
+    """Connections that belong to a thread are used in that thread, whatever the thread of the loop is."""
     with txnframework.blocking.open(config_of(tmp_path)) as client:
         client.create_topic("orders")
         client.create_topic("invoices")
@@ -72,7 +72,7 @@ def test_a_blocking_client(tmp_path: Path) -> None:
 
 
 async def test_an_error_in_the_block(tmp_path: Path) -> None:
-    """The rows are rolled back, the order comes again, and the send after the row was refused without a wait."""
+    """The rows are rolled back, and the order is redelivered. A send after the row was refused at once."""
     pytest.importorskip("aiosqlite")
     config = config_of(tmp_path)
     # What waits for the lock of the application's transaction, waits longer than the test may take.

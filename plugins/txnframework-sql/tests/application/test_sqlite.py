@@ -95,7 +95,7 @@ async def test_without_own_rows(tmp_path: Path, kind: Any) -> None:
 
 
 async def test_ended_inside_the_block(tmp_path: Path, kind: Any) -> None:
-    """What the application has committed itself is not joined any more."""
+    """A transaction that the application has committed itself is not joined any more."""
     async with application(tmp_path) as mine, kind(mine.path) as opened:
         version = await mine.begun()
         joined = await mine.store.join(opened.given)
@@ -108,7 +108,7 @@ async def test_ended_inside_the_block(tmp_path: Path, kind: Any) -> None:
 
 
 async def test_ended_inside_the_block_and_begun_again(tmp_path: Path, kind: Any) -> None:
-    """The application's next transaction is another one: it is neither committed nor rolled back."""
+    """The application's next transaction is separate: it is neither committed nor rolled back."""
     async with application(tmp_path) as mine, kind(mine.path) as opened:
         version = await mine.begun()
         joined = await mine.store.join(opened.given)
@@ -124,7 +124,7 @@ async def test_ended_inside_the_block_and_begun_again(tmp_path: Path, kind: Any)
 
 @OF_SQLALCHEMY
 async def test_savepoints_of_sqlalchemy(tmp_path: Path, name: str) -> None:
-    """An open one is refused, and one that was rolled back is not."""
+    """An open savepoint is refused, and a rolled-back one is not."""
     async with application(tmp_path) as mine, KINDS[name](mine.path) as opened:
         version = await mine.begun()
         joined = await mine.store.join(opened.given)
@@ -205,7 +205,7 @@ async def test_a_read_of_sqlalchemy_is_not(tmp_path: Path, name: str) -> None:
 
 @OF_SQLALCHEMY
 async def test_begin_immediate(tmp_path: Path, name: str) -> None:
-    """After it, no other connection can write, so what the application reads is still true at its COMMIT."""
+    """After BEGIN IMMEDIATE no other connection can write, so the application's reads remain valid at its COMMIT."""
     async with application(tmp_path) as mine, KINDS[name](mine.path) as opened:
         version = await mine.begun()
         joined = await mine.store.join(opened.given)
@@ -235,7 +235,9 @@ async def test_rolled_back_between_the_put_and_the_commit(tmp_path: Path, kind: 
 
 
 async def test_a_driver_that_is_not_supported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its errors would not show whether a COMMIT was carried out, so it is refused when the block begins."""
+    """Errors of such a driver would not show whether a COMMIT was carried out, so it is refused at the start of
+    the block.
+    """
     engine = create_engine(f"sqlite:///{tmp_path / 'txn.db'}")
     async with application(tmp_path) as mine:
         await mine.begun()
@@ -247,7 +249,7 @@ async def test_a_driver_that_is_not_supported(tmp_path: Path, monkeypatch: pytes
 
 
 async def test_a_send_after_an_own_row(tmp_path: Path, kind: Any) -> None:
-    """What could only wait for the lock until its timeout is refused at once; before the first row it is allowed."""
+    """A send that would wait for the lock until its timeout is refused at once; before the first row it is allowed."""
     async with application(tmp_path) as mine, kind(mine.path) as opened:
         await mine.begun()
         joined = await mine.store.join(opened.given)
@@ -258,7 +260,7 @@ async def test_a_send_after_an_own_row(tmp_path: Path, kind: Any) -> None:
 
 
 async def test_a_transaction_that_was_open_before(tmp_path: Path) -> None:
-    """Whether it holds the lock is found out, and rows of before the block belong to it."""
+    """The join finds out whether the transaction holds the lock; rows from before the block belong to it."""
     async with application(tmp_path) as mine, KINDS["sqlite3"](mine.path) as opened:
         version = await mine.begun()
         await opened.run("BEGIN")
@@ -312,7 +314,7 @@ async def test_a_file_of_another_store(tmp_path: Path) -> None:
 
 
 async def test_an_outdated_view(tmp_path: Path) -> None:
-    """A transaction that has read before the block began sees no header, and cannot end it."""
+    """A transaction that has read before the block began does not see the header, and cannot end it."""
     async with application(tmp_path) as mine, KINDS["sqlite3"](mine.path) as opened:
         await opened.run("BEGIN")
         await opened.run("SELECT * FROM mine")

@@ -40,7 +40,7 @@ def is_up(served: str) -> bool:
 
 
 def test_a_server_that_is_down(stores: Stores, tmp_path: Path) -> None:
-    """The scrapes say so; after the server has come back, they find it without a restart of the exporter."""
+    """Scrapes report the outage; after the server is back, they work without a restart of the exporter."""
     stores.server.kill()
     try:
         with exporter(tmp_path, stores.url) as served:
@@ -54,7 +54,7 @@ def test_a_server_that_is_down(stores: Stores, tmp_path: Path) -> None:
 
 
 def test_a_server_that_does_not_answer(tmp_path: Path) -> None:
-    """The exporter does not wait for it until a scrape is made."""
+    """The exporter does not wait for the server until the first scrape."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"postgresql://user@127.0.0.1:{silent.getsockname()[1]}/txn?connect_timeout={PATIENCE_S}"
         with exporter(tmp_path, url) as served:

@@ -141,7 +141,7 @@ async def test_a_login_that_only_commits(stores: Stores, is_begun: bool) -> None
 
 
 def test_what_cannot_be_granted(stores: Stores) -> None:
-    """Before the tables exist, and to a role whose name would end the statement early."""
+    """Grants are refused before the tables exist, and for a role whose name would end the statement early."""
     with pytest.raises(InvalidInput, match="run 'txnframework sql upgrade' first"):
         printed("billing", "--url", stores.url)
     with pytest.raises(InvalidInput, match="SQLite has no logins"):

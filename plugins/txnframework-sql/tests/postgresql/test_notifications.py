@@ -1,4 +1,4 @@
-"""Who calls NOTIFY, which holds a lock of the whole server until its transaction is on disk, and who is woken by it."""
+"""Who calls NOTIFY, which locks the whole server until its transaction is on disk, and which clients wake."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from txnframework.model import Append, Expect, IndexEntry, Key, ProducerSequence
 BY_WRITER = "by-writer"
 PARTITION = "pairs"
 PAUSE_S = 0.02
-"""Between two attempts while there is no server: the tests run in real time, as the server does."""
+"""Pause between two attempts while there is no server: the tests run in real time, as the server does."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What the nodes hold: this release reads what earlier ones wrote, and writes other bytes only in a higher version."""
+"""The stored format of nodes: this release reads earlier formats, and changes bytes only in a higher version."""
 
 from __future__ import annotations
 
@@ -142,5 +142,5 @@ def test_read() -> None:
 
 
 def test_later_versions() -> None:
-    """A version that is not known is refused by its name, and each place that refuses one has a sample."""
+    """An unknown version is refused by name, and each version check has a sample."""
     check_refused(SAMPLED, "txnframework_zookeeper")

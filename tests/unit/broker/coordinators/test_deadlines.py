@@ -1,4 +1,4 @@
-"""What the timers of a process do: the pure decisions."""
+"""The pure decisions about a process's timers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from txnframework.testing.clock import START_MS, VirtualEnvironment, run_ready
 
 
 async def test_timers_end_what_is_overdue() -> None:
-    """In time, many at once, the nearest first; what has ended is not touched, what fails is left to the sweeps."""
+    """Timers end overdue transactions in time, the nearest deadline first.
+
+    Ended ones are skipped, failures are left to sweeps.
+    """
     clock = VirtualEnvironment()
     ended: list[tuple[int, int]] = []
 
@@ -39,7 +42,7 @@ async def test_timers_end_what_is_overdue() -> None:
 
 
 async def test_a_hastened_abort_is_retried_until_it_works() -> None:
-    """After a failed abort, the next ones follow soon; one that works ends them, and so does the deadline."""
+    """A failed abort is retried soon, until one succeeds or the deadline passes."""
     clock = VirtualEnvironment()
     attempts: dict[int, list[int]] = {1: [], 2: []}
     available_ms = 10_000
@@ -69,7 +72,7 @@ async def test_a_hastened_abort_is_retried_until_it_works() -> None:
 
 
 async def test_timers_are_bounded() -> None:
-    """There are no more than the bound, and those of transactions that ended are forgotten before their time."""
+    """The number of timers is limited, and timers of ended transactions are removed early."""
     clock = VirtualEnvironment()
 
     async def abort(_: TxnID) -> None: ...

@@ -1,4 +1,4 @@
-"""What a host remembers of the outcomes of transactions."""
+"""The outcomes of transactions that a host remembers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_asking(branch: Branch, counts: bool | None) -> None:
 
 
 def test_the_oldest_is_forgotten() -> None:
-    """No more are remembered than the bound says."""
+    """The number of remembered outcomes is limited."""
     outcomes = KnownOutcomes(2)
     for number in range(3):
         outcomes.note(Branch(TxnID(0, number)), counts=True)

@@ -19,7 +19,10 @@ ONE, OTHER, ABORTED = TxnID(0, 1), TxnID(0, 2), TxnID(0, 3)
 
 @pytest.mark.parametrize("fails", [False, True])
 async def test_each_listener_is_called_once(fails: bool) -> None:
-    """At the end, or at the deadline; a transaction that is not known to be open here has no listener."""
+    """A listener is called at the end or the deadline.
+
+    A transaction that is not known as open here gets no listener.
+    """
     clock = VirtualEnvironment()
     ended: list[TxnID] = []
 
@@ -47,7 +50,7 @@ async def test_each_listener_is_called_once(fails: bool) -> None:
 
 
 async def test_the_end_of_a_committed_transaction_is_reported_once_it_is_settled() -> None:
-    """Also if settling failed; an aborted one is reported at once, because its messages are delivered again."""
+    """The report comes even if settling failed; an abort is reported at once, because its messages are redelivered."""
     clock = VirtualEnvironment()
     ended: list[TxnID] = []
     settled: list[TxnID] = []
@@ -77,7 +80,7 @@ async def test_the_end_of_a_committed_transaction_is_reported_once_it_is_settled
 
 
 async def test_one_that_cannot_be_settled_now_is_reported_at_once() -> None:
-    """The listeners then look for themselves."""
+    """The listeners then read the state themselves."""
 
     async def abort(_: TxnID) -> None: ...
 

@@ -23,7 +23,7 @@ TXN = TxnID(0, 7)
 
 
 class Owner:
-    """What a dispatch offers for acknowledgments."""
+    """The interface that a dispatch offers to its acknowledgments."""
 
     def __init__(self, deliveries: Deliveries) -> None:
         self.deliveries = deliveries
@@ -84,7 +84,7 @@ async def test_a_plain_acknowledgment_is_dropped_only_if_the_transaction_still_h
 @pytest.mark.parametrize("away", [False, True])
 @pytest.mark.parametrize("holder", [None, Branch(TXN)])
 async def test_what_was_not_read_here_is_recorded_and_looked_at(holder: Branch | None, away: bool) -> None:
-    """An earlier dispatch delivered it: read by what was looked up before, it would be delivered once more."""
+    """An earlier dispatch delivered the message; with outdated reads, it would be delivered again."""
     deliveries = Deliveries()
     deliveries.read(HeldMessage(FREE, 1, EntryMessage(None, b"", (), 0, 0), "p", None), CURSOR, OpenAcks({}, 1))
     steps: list[object] = []
@@ -118,7 +118,7 @@ async def test_what_was_not_read_here_is_recorded_and_looked_at(holder: Branch |
 
 
 class OneMessage(Owner):
-    """Acknowledgments of the message HELD, with stores that the test makes answer."""
+    """Acknowledgments of the message HELD, with stores that answer on request."""
 
     def __init__(self) -> None:
         super().__init__(Deliveries())
@@ -163,7 +163,7 @@ class OneMessage(Owner):
 async def test_a_plain_acknowledgment_waits_for_one_in_a_transaction(
     outcome: TxnFrameworkError | None, holds: bool
 ) -> None:
-    """It is dropped only if that one is recorded and the transaction still holds the message; otherwise it counts."""
+    """The plain ack is dropped only if the other one is recorded and its transaction still holds the message."""
     one = OneMessage()
     if holds:
         one.pending = OpenAcks({TXN: (PendingAck(Branch(TXN), Ack(HELD.entry), State.OPEN, 1),)}, 1)
@@ -184,7 +184,7 @@ async def test_a_plain_acknowledgment_waits_for_one_in_a_transaction(
 
 
 async def test_a_plain_acknowledgment_is_confirmed_by_no_other_that_fails() -> None:
-    """Of two at the same time each returns when the message is done; that the first one failed is its own."""
+    """Of two concurrent acks, each returns when the message is finished; only the first one raises its own error."""
     one = OneMessage()
     one.failures.append(Unavailable("the store is away"))
     outcomes = await asyncio.gather(one.ack(), one.ack(), return_exceptions=True)
@@ -194,7 +194,7 @@ async def test_a_plain_acknowledgment_is_confirmed_by_no_other_that_fails() -> N
 
 @pytest.mark.parametrize("passed_over", [True, False])
 async def test_a_plain_acknowledgment_that_fails_asks_for_the_look_that_passed_it_over(passed_over: bool) -> None:
-    """What that look would have told of the message is not lost: it is not handed out before another one."""
+    """The message is not delivered before another refresh, because the earlier one skipped it."""
     one = OneMessage()
     one.failures.append(Unavailable("the store is away"))
     plain = one.ack()
@@ -208,7 +208,7 @@ async def test_a_plain_acknowledgment_that_fails_asks_for_the_look_that_passed_i
 
 
 async def test_a_plain_acknowledgment_that_waits_while_someone_seeks_means_nothing_that_is_read_then() -> None:
-    """The message stands at the same position under another incarnation, and is still to be acknowledged."""
+    """After a seek, the message at the same position belongs to another incarnation, and is still unacknowledged."""
     one = OneMessage()
     inside = one.ack(Branch(TXN))
     await run_ready()

@@ -1,4 +1,4 @@
-"""What consumers were given and others finished: from where on a cumulative acknowledgment is refused."""
+"""Delivered messages that others finished: the position from which a cumulative acknowledgment is refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _branch(number: int) -> Branch:
 
 
 class Outcomes(dict[Branch, bool]):
-    """What is known."""
+    """The known outcomes."""
 
     def counts(self, branch: Branch) -> bool | None:
         return self.get(branch)
@@ -66,7 +66,9 @@ def _claimed(progress: AckProgress, upto: int) -> list[int]:
 
 
 def test_others_finished_it() -> None:
-    """It is remembered for the consumer that was given it, from the first such message on, until it wants all again."""
+    """The first such message is remembered for the consumer that received it, until the consumer requests
+    redelivery.
+    """
     deliveries = _given(Outcomes(), 5)
     progress = AckProgress(deliveries)
     _look(progress, 1, 3)
@@ -81,7 +83,7 @@ def test_others_finished_it() -> None:
 
 
 def test_the_consumer_itself_finished_it() -> None:
-    """In a transaction that counts, known before or after it was found done; or outside transactions."""
+    """Acks in a committed transaction count, known before or after the message was found finished; so do plain acks."""
     outcomes = Outcomes()
     deliveries = _given(outcomes, 5)
     progress = AckProgress(deliveries)
@@ -100,7 +102,7 @@ def test_the_consumer_itself_finished_it() -> None:
 
 
 def test_its_own_was_refused_or_given_back() -> None:
-    """Then it was not this consumer that finished it, also where a look passed over it while it was under way."""
+    """Then another consumer finished the message, even if a refresh skipped it during the ack."""
     outcomes = Outcomes({_branch(1): True, _branch(2): True})
     deliveries = _given(outcomes, 3)
     progress = AckProgress(deliveries)
@@ -120,7 +122,7 @@ def test_its_own_was_refused_or_given_back() -> None:
 
 
 def test_an_aborted_one_is_not_its_own_any_more() -> None:
-    """What came back from a transaction, and was then finished by others, is lost like anything else."""
+    """A message that returned from an aborted transaction and was then finished by others counts as theirs."""
     deliveries = _given(Outcomes(), 2)
     progress = AckProgress(deliveries)
     progress.pend(progress.begin_ack([_message(0)], _branch(1), cumulative=True))

@@ -34,18 +34,18 @@ def _waiting(deliveries: Deliveries) -> list[int]:
     ("content", "expected"), [(b"17", 17), (b"", 0), (b"-1", 0), (b"soon", 0), (b"9" * 40, 0), (b"\xd9\xa1", 0)]
 )
 def test_the_header_is_a_time_or_is_ignored(content: bytes, expected: int) -> None:
-    """Any program may write any header, and no header may stop a dispatch."""
+    """Any program may write any header, so an invalid header must not stop a dispatch."""
     assert deliver_at_ms((("colour", b"red"), (DELIVER_AT_HEADER, content))) == expected
 
 
 def test_a_later_delay_replaces_an_earlier_one() -> None:
-    """Other headers stay."""
+    """Other headers are unchanged."""
     headers = delayed_until(delayed_until((("colour", b"red"),), 5), 7)
     assert headers == (("colour", b"red"), (DELIVER_AT_HEADER, b"7"))
 
 
 def test_delayed_messages_wait_when_they_are_due() -> None:
-    """In reading order among those that wait, each at its time, and messages behind them do not wait for them."""
+    """A due message waits in reading order; messages behind a delayed one do not wait for it."""
     deliveries = Deliveries(delays=True)
     for entry, due_ms in ((1, 300), (2, 0), (3, 200)):
         _read(deliveries, entry, due_ms)
@@ -61,14 +61,14 @@ def test_delayed_messages_wait_when_they_are_due() -> None:
 
 
 def test_without_delays_every_message_waits_at_once() -> None:
-    """A type that keeps an order delivers them in their order."""
+    """A type that keeps an order delivers delayed messages in order."""
     deliveries = Deliveries()
     _read(deliveries, 1, 300)
     assert _waiting(deliveries) == [1]
 
 
 def test_a_delayed_message_can_be_acknowledged() -> None:
-    """By its id, or in a transaction: it is not delivered when it is due; after an abort it is delayed as before."""
+    """An acknowledged delayed message is not delivered when it is due; after an abort, it is delayed as before."""
     deliveries = Deliveries(delays=True)
     progress = AckProgress(deliveries)
     held = OpenAcks({BRANCH.txn_id: (PendingAck(BRANCH, Ack(Position(1, 1), 1), State.OPEN, 1),)}, 1)

@@ -39,7 +39,7 @@ def _waiting(deliveries: Deliveries) -> list[tuple[int, int, int]]:
 
 
 def test_what_is_done_or_held_is_not_offered() -> None:
-    """Reading takes in what waits; what an open transaction holds is kept, what the cursor has is dropped."""
+    """A message held by an open transaction is kept without delivery; a message finished by the cursor is dropped."""
     deliveries = Deliveries()
     _read(deliveries, 1, 2, _holding(Ack(Position(1, 1), 2, frozenset({1}))))
     deliveries.read(
@@ -51,7 +51,7 @@ def test_what_is_done_or_held_is_not_offered() -> None:
 
 
 def test_a_message_that_is_given_back_comes_first_and_counts() -> None:
-    """In reading order again; what the user never saw is not counted."""
+    """The message returns in reading order; its count rises only if the user saw it."""
     deliveries = Deliveries()
     for entry in (1, 2, 3):
         _read(deliveries, entry)
@@ -65,7 +65,7 @@ def test_a_message_that_is_given_back_comes_first_and_counts() -> None:
 
 
 def test_an_aborted_acknowledgment_is_delivered_again() -> None:
-    """Unless it was cumulative: then the consumer asks."""
+    """A cumulative ack is the exception: the consumer requests redelivery."""
     deliveries = Deliveries()
     progress = AckProgress(deliveries)
     for entry in (1, 2, 3):
@@ -79,7 +79,7 @@ def test_an_aborted_acknowledgment_is_delivered_again() -> None:
 
 
 def test_a_look_that_began_before_an_acknowledgment_says_nothing_about_it() -> None:
-    """Otherwise what was just recorded would be taken for aborted."""
+    """Otherwise, the new acknowledgment would look aborted."""
     deliveries = Deliveries()
     progress = AckProgress(deliveries)
     _read(deliveries, 1)
@@ -96,7 +96,7 @@ def test_a_look_that_began_before_an_acknowledgment_says_nothing_about_it() -> N
 
 
 def test_a_look_that_began_before_frees_nothing_that_another_transaction_took_over() -> None:
-    """What an aborted transaction held, and the next one acknowledges before anybody looked, is the next one's."""
+    """If another transaction acks a message before the abort of the first is read, the second transaction holds it."""
     for freed_first in (False, True):
         deliveries = Deliveries()
         progress = AckProgress(deliveries)
@@ -129,7 +129,7 @@ def test_what_others_acknowledge_is_noticed() -> None:
 
 
 def test_a_refused_acknowledgment_leaves_things_as_they_were() -> None:
-    """Delivered stays delivered, waiting stays waiting; what a lost consumer had waits for another."""
+    """Delivered messages remain delivered, waiting ones waiting; those of a lost consumer wait for another one."""
     deliveries = Deliveries()
     progress = AckProgress(deliveries)
     _read(deliveries, 1)
@@ -169,7 +169,7 @@ def test_a_refused_acknowledgment_that_a_look_passed_over_waits_for_another_look
 
 
 def test_an_acknowledgment_from_before_a_seek_finishes_nothing() -> None:
-    """A message that was read again stands at the position of the one that is done, and is another one."""
+    """After a seek, the message at that position was read again and is another delivery."""
     deliveries = Deliveries()
     progress = AckProgress(deliveries)
     _read(deliveries, 1)
@@ -183,7 +183,7 @@ def test_an_acknowledgment_from_before_a_seek_finishes_nothing() -> None:
 
 
 def test_acknowledgments_are_gathered_by_entry() -> None:
-    """A whole batch is one acknowledgment without indexes."""
+    """An ack of a whole batch has no indexes."""
     sized = [(_at(2, 1), 2), (_at(1, 0), 3), (_at(2, 0), 2), (_at(1, 2), 3)]
     assert acks_of(sized) == (
         Ack(Position(1, 1), 3, frozenset({0, 2})),
@@ -192,7 +192,7 @@ def test_acknowledgments_are_gathered_by_entry() -> None:
 
 
 def test_what_an_acknowledgment_covers() -> None:
-    """Single, by index, whole entries, and cumulatively in mid-batch."""
+    """Acks cover single messages, indexes, whole entries, and cumulative ranges that end in mid-batch."""
 
     def covers(ack: Ack, position: Position) -> bool:
         return _holding(ack).holder(position) is not None
@@ -207,7 +207,7 @@ def test_what_an_acknowledgment_covers() -> None:
 
 
 def test_who_holds_follows_every_event() -> None:
-    """Of several transactions on several messages, each holds as long as one message of its own is pending."""
+    """A transaction holds messages as long as one of its acks is pending."""
     other = Branch(TxnID(0, 8))
     of_other = OpenAcks({other.txn_id: (PendingAck(other, Ack(Position(1, 1)), State.OPEN, 1),)}, 1)
     deliveries = Deliveries()
@@ -235,14 +235,14 @@ def test_who_holds_follows_every_event() -> None:
 
 
 def test_what_was_acknowledged_before_someone_sought_holds_nothing() -> None:
-    """A look finds the acknowledgments first and the cursor last: there may be a seek in between."""
+    """A refresh reads acks before the cursor, and a seek may come in between."""
     acks = {TXN: (PendingAck(BRANCH, Ack(Position(1, 1)), State.OPEN, 1),)}
     assert OpenAcks(acks, 1).holder(Position(1, 1)) is not None
     assert OpenAcks(acks, 2).holder(Position(1, 1)) is None
 
 
 def test_a_waiting_message_is_offered_with_the_count_that_is_remembered_later() -> None:
-    """The higher of two counts stays, and the messages keep their order."""
+    """The higher of two counts remains, and messages keep their order."""
     deliveries = Deliveries()
     for entry in (1, 2, 3):
         _read(deliveries, entry)
@@ -252,7 +252,7 @@ def test_a_waiting_message_is_offered_with_the_count_that_is_remembered_later() 
 
 
 def test_a_refresh_looks_at_acknowledged_messages_however_far_behind_they_are() -> None:
-    """Besides the messages that the stores name; the others, read ahead or in holes, are left alone."""
+    """A refresh covers acknowledged messages and those that the stores name, but not read-ahead ones or gaps."""
     deliveries = Deliveries()
     progress = AckProgress(deliveries)
     for entry in range(1, 8):
@@ -276,7 +276,7 @@ def test_a_refresh_looks_at_acknowledged_messages_however_far_behind_they_are() 
 
 
 def test_a_refresh_leaves_the_messages_in_holes_alone() -> None:
-    """Only what others have acknowledged since the last refresh, and what transactions hold, is looked at."""
+    """A refresh covers recent acks of others and messages held by transactions, but not gaps."""
     deliveries = Deliveries()
     progress = AckProgress(deliveries)
     before = unite(CURSOR, [Ack(Position(1, 2 * number)) for number in range(1, 500)])
@@ -311,7 +311,7 @@ LEAVING: dict[str, Callable[[Deliveries, AckProgress], object]] = {
 
 @pytest.mark.parametrize("leave", LEAVING.values(), ids=LEAVING)
 def test_a_message_that_leaves_its_consumer_wakes_the_loop(leave: Callable[[Deliveries, AckProgress], object]) -> None:
-    """However it leaves: its consumer may have been at its limit, and another message waits."""
+    """Its consumer may have reached its limit, and another message may wait."""
     deliveries = Deliveries()
     progress = AckProgress(deliveries)
     for entry in (1, 2):
@@ -324,7 +324,7 @@ def test_a_message_that_leaves_its_consumer_wakes_the_loop(leave: Callable[[Deli
 
 
 def test_a_message_that_waits_again_wakes_the_loop() -> None:
-    """Also one that had no consumer when its acknowledgment began, and was refused."""
+    """The message may have had no consumer when its refused ack began."""
     deliveries = Deliveries()
     progress = AckProgress(deliveries)
     _read(deliveries, 1)
@@ -336,7 +336,7 @@ def test_a_message_that_waits_again_wakes_the_loop() -> None:
 
 
 def test_a_message_that_is_delayed_again_wakes_the_loop() -> None:
-    """The loop may sleep until a later message is due."""
+    """Otherwise, the loop may sleep until a later message is due."""
     deliveries = Deliveries(delays=True)
     progress = AckProgress(deliveries)
     delayed = EntryMessage(None, b"", delayed_until((), 100), 0, 0)

@@ -1,4 +1,4 @@
-"""What is remembered of redeliveries: what may still be delivered under the same cursor, within the bound."""
+"""Remembered redelivery counts: for unfinished messages under the same cursor, up to a limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _counts(*entries: int) -> dict[Position, int]:
 
 
 def test_counts_hold_under_the_same_cursor_only() -> None:
-    """Someone who sought begins anew; what is done is left out."""
+    """After a seek, counts start anew; finished messages are left out."""
     ended = DeliveryCounts(3, _counts(0, 1, 2))
     assert ended.under(Cursor(4, Position(1, -1))) == {}
     assert ended.under(
@@ -22,7 +22,7 @@ def test_counts_hold_under_the_same_cursor_only() -> None:
 
 
 def test_the_oldest_are_forgotten_beyond_the_bound() -> None:
-    """Whole subscriptions at a time; what replaces an earlier one counts once; what is taken counts no more."""
+    """Whole subscriptions are forgotten at a time; a replaced count is counted once; a used one is removed."""
     remembered = DeliveryCountCache(5)
     remembered.keep(("s", "one"), DeliveryCounts(1, _counts(0, 1, 2)))
     remembered.keep(("s", "one"), DeliveryCounts(1, _counts(0, 1)))

@@ -27,13 +27,13 @@ def _record(dispatch: str, *handed_out: Position, alone: bool = False, incarnati
 
 
 def test_a_dispatch_that_ended_by_itself() -> None:
-    """The counts of messages that are not acknowledged; nothing is a suspect."""
+    """The record has the counts of unacknowledged messages, and no suspects."""
     assert recovered(None, CURSOR) == RecoveredCounts({})
     assert recovered(_record(""), CURSOR) == RecoveredCounts({FIRST: 2})
 
 
 def test_a_dispatch_that_did_not() -> None:
-    """What it had handed out is suspect. If it was alone its process is presumed to have died of it."""
+    """The delivered messages are suspects; a single one is presumed to have ended its process."""
     assert recovered(_record("one"), CURSOR) == RecoveredCounts({FIRST: 2}, watched="one")
     both = recovered(_record("one", DONE, FIRST, SECOND), CURSOR)
     assert both == RecoveredCounts({FIRST: 2}, {}, frozenset({FIRST, SECOND}), "one")
@@ -44,7 +44,10 @@ def test_a_dispatch_that_did_not() -> None:
 
 
 def test_a_presumed_death() -> None:
-    """It counts from the next dispatch but one on, until the message is finished; the number of them is bounded."""
+    """The death counts from the second dispatch after it, until the message is finished.
+
+    The number of deaths is limited.
+    """
     later = _record("two", FIRST, alone=True)
     later.presumed = {"one": str(FIRST), "zero": str(DONE)}
     assert recovered(later, CURSOR).presumed == {"one": FIRST, "two": FIRST}
@@ -58,13 +61,13 @@ def test_a_presumed_death() -> None:
 
 
 def test_a_subscription_that_was_moved() -> None:
-    """Its messages are delivered as if for the first time; what ended a process may come again all the same."""
+    """Its messages start with a count of zero; presumed deaths may be repeated."""
     assert recovered(_record("", incarnation=2), CURSOR) == RecoveredCounts({})
     assert recovered(_record("one", FIRST, alone=True, incarnation=2), CURSOR) == RecoveredCounts({}, watched="one")
 
 
 def test_the_highest_counts_are_kept() -> None:
-    """The record is bounded."""
+    """The record keeps the highest counts within its limit."""
     counts = {FIRST: 1, SECOND: 3, DONE: 3}
     assert highest(counts, 2) == {str(DONE): 3, str(SECOND): 3}
 
@@ -103,7 +106,7 @@ def _dispatch(store: OneRecord, token: str) -> tuple[DurableCounts, Deliveries]:
 
 async def test_a_process_that_lives_is_not_counted() -> None:
     """
-    It learns late that it lost its lease. It removes what each later dispatch presumed of it, and nothing else.
+    The process notices the loss of its lease late. It removes the presumed deaths of its messages, and nothing else.
 
     A dispatch that has begun in between does not store the presumption again, whatever it stores.
     """

@@ -1,4 +1,4 @@
-"""Reading a segment ahead of consumers: at its end the segment is left alone until there is more."""
+"""Reading ahead of consumers: at the end of a segment, nothing is read until the segment grows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from txnframework.testing.clock import run_ready
 
 
 class Buffer:
-    """A segment of which as much may be read as a test says."""
+    """A segment that can be read up to a position set by the test."""
 
     def __init__(self) -> None:
         self.announced = Position(1, -1)
@@ -43,7 +43,7 @@ class Buffer:
 
 
 async def test_the_end_is_read_once_until_the_segment_has_advanced() -> None:
-    """Who waits for more and is called away meanwhile need not read again, and hears of all that came."""
+    """A cancelled wait for more entries needs no second read, and misses none of them."""
     buffer = Buffer()
     segment: Any = type("Segment", (), {"buffer": buffer, "ledger": None})()
     reading = ReadAhead(segment, Deliveries(), SubscriptionsSection(read_entries_max=10))
@@ -65,7 +65,7 @@ async def test_the_end_is_read_once_until_the_segment_has_advanced() -> None:
 
 
 async def test_reading_that_begins_anew_is_not_at_the_end() -> None:
-    """Whatever an earlier reading found."""
+    """This holds whatever an earlier reading found."""
     segment: Any = type("Segment", (), {"buffer": Buffer(), "ledger": None})()
     reading = ReadAhead(segment, Deliveries(), SubscriptionsSection(read_entries_max=10))
     reading.begin_at(Position(1, -1))
@@ -76,7 +76,7 @@ async def test_reading_that_begins_anew_is_not_at_the_end() -> None:
 
 
 async def test_behind_a_page_with_room_left_nothing_is_read_until_the_segment_has_advanced() -> None:
-    """An empty page that says so costs a reading of the segment after each message; whether there is more is known."""
+    """A page below its limit shows the end, so no further read is needed until the segment grows."""
     buffer = Buffer()
     segment: Any = type("Segment", (), {"buffer": buffer, "ledger": None})()
     woken: list[None] = []

@@ -46,7 +46,7 @@ class Watch:
 
 
 class Store:
-    """Holds one cursor, and gives out the watches that it was made with."""
+    """Holds one cursor, and returns its given watches."""
 
     def __init__(self, state: bytes, *watches: Watch) -> None:
         self._standing = state
@@ -64,7 +64,9 @@ class Store:
     [(OWN, OWN, 0), (OTHERS, OTHERS, 1), (OTHERS, OWN, 1), (None, OWN, 0), (None, OTHERS, 1), (OWN, OTHERS, 1)],
 )
 def test_only_what_this_process_wrote_alone_needs_no_look(told: bytes | None, state: bytes, looks: int) -> None:
-    """Of an own change and another one that come as one, the own one may be told: it looks all the same."""
+    """If an own and a foreign change arrive as one, the announced one may be the own: a refresh happens all the
+    same.
+    """
     looked: list[None] = []
 
     async def look() -> None:
@@ -94,7 +96,7 @@ FIRST, SECOND = Branch(TxnID(0, 1)), Branch(TxnID(0, 2))
 
 
 class Coordinator:
-    """Notes which transactions are watched; ``end`` ends one, as another process does."""
+    """Records which transactions are watched; ``end`` ends one, as another process does."""
 
     def __init__(self) -> None:
         self.watched: list[frozenset[TxnID]] = []
@@ -169,7 +171,7 @@ class Trigger:
 
 
 def test_a_short_transaction_of_this_process_is_not_watched() -> None:
-    """Its messages were finished as it ended, so there is nothing to refresh either."""
+    """Its messages are finished when it ends, so no refresh is needed, either."""
     one = Trigger(FIRST, SECOND)
 
     async def work() -> None:
@@ -186,7 +188,7 @@ def test_a_short_transaction_of_this_process_is_not_watched() -> None:
 
 
 def test_an_end_through_this_process_is_noticed_at_once() -> None:
-    """The time is not advanced, and no watch is set, before the messages of an aborted transaction are refreshed."""
+    """Messages of an aborted transaction are refreshed without waiting, and without a watch."""
     one = Trigger(FIRST)
 
     async def work() -> None:
@@ -200,7 +202,7 @@ def test_an_end_through_this_process_is_noticed_at_once() -> None:
 
 
 def test_a_transaction_that_lasts_is_watched() -> None:
-    """Another process may end it, also while short transactions of this process come and go."""
+    """Another process may end a long transaction, also while short ones of this process come and go."""
     short = [Branch(TxnID(0, number)) for number in range(10, 30)]
     one = Trigger(FIRST, *short)
 
@@ -224,7 +226,7 @@ def test_a_transaction_that_lasts_is_watched() -> None:
 
 
 def test_a_transaction_of_another_process_is_watched_at_once() -> None:
-    """It reports nothing here, also if transactions of this process hold messages too."""
+    """Its end is not reported here, even if transactions of this process hold messages too."""
     one = Trigger(FIRST)
 
     async def work() -> None:

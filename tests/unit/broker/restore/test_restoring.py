@@ -10,7 +10,7 @@ from txnframework.model.partial_entries import PartialEntries
 
 
 def test_nothing_is_done_beyond_the_end() -> None:
-    """What stands up to the end stays as it is; a range that crosses it ends there."""
+    """Acknowledgments up to the end remain; a range that crosses the end is cut there."""
     end = Position(2, 5)
     within = Cursor(
         1,

@@ -29,13 +29,13 @@ def nothing() -> Iterator[Server]:
 
 
 def test_other_urls_stay_as_they_are() -> None:
-    """A URL of a store is given back, and so is None."""
+    """A URL of a store, or None, is returned unchanged."""
     with started(load_plugins(), "memory:", None) as urls:
         assert urls == ("memory:", None)
 
 
 def test_unknown_name() -> None:
-    """It is refused with the names that there are."""
+    """The error lists the known names."""
     with (
         pytest.raises(UnknownPlugin, match=r"no embedded server named 'nothing' is installed \(installed: .*zz-one"),
         started(offering("zz-one", nothing), "embedded-nothing"),
@@ -44,7 +44,7 @@ def test_unknown_name() -> None:
 
 
 def test_a_known_server_is_not_installed() -> None:
-    """The distribution that offers it is named."""
+    """The error names the distribution that offers the server."""
     with (
         pytest.raises(UnknownPlugin, match=r"it comes with: pip install txnframework-"),
         started(PluginRegistry({}, {}), "embedded-postgresql"),
@@ -53,7 +53,7 @@ def test_a_known_server_is_not_installed() -> None:
 
 
 def test_started_once_and_stopped_whatever_happens() -> None:
-    """A name that is given twice is one server, which ends with the block, also when that raises."""
+    """One name is one server, even if given twice; it stops with the block, also after an error."""
     running: list[str] = []
 
     @contextmanager
@@ -78,7 +78,7 @@ def test_started_once_and_stopped_whatever_happens() -> None:
 
 
 def test_what_is_missing_is_said() -> None:
-    """A server that cannot be started is bad input, with the reason; what fails later is not."""
+    """A server that cannot start is invalid input, with the reason; later failures are not."""
 
     @contextmanager
     def missing() -> Iterator[Server]:
@@ -95,6 +95,6 @@ def test_what_is_missing_is_said() -> None:
 
 
 def test_servers_are_listed_with_the_plugins() -> None:
-    """As a role of their own."""
+    """Servers are listed as a role of their own."""
     listed = offering("zz-one", nothing).describe()
     assert [one.name for one in listed if one.role == "embedded server" and one.name.startswith("zz")] == ["zz-one"]

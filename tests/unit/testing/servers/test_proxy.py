@@ -1,4 +1,4 @@
-"""What a proxy loses, holds up and delays, to the byte."""
+"""Byte-exact losses, stalls and delays of a proxy."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 async def test_hands_on() -> None:
-    """Without a command everything passes, and so does the end of what one side sends."""
+    """Without commands, everything passes, and so does the end of either side."""
     async with proxied() as (counter, proxy), connected(proxy) as (reader, writer):
         writer.write(b"ab")
         writer.write_eof()
@@ -74,7 +74,7 @@ async def test_hands_on() -> None:
 
 
 async def test_at_a_path(tmp_path: Path) -> None:
-    """A proxy at a path is there for its block, and cuts as any other; who is cut off reads the end."""
+    """A proxy at a path lives for its block and cuts like any other; disconnected clients read the end."""
     path = tmp_path / "socket"
     async with proxied(path=path) as (_, proxy):
         reader, writer = await asyncio.open_unix_connection(path)
@@ -106,7 +106,7 @@ async def test_cut() -> None:
 
 @pytest.mark.parametrize("turns", range(8))
 def test_ends_while_somebody_connects(turns: int) -> None:
-    """However far that has come, it is reset, and no socket of the proxy's is left open."""
+    """At any stage, the new connection is reset, and no socket remains open."""
 
     async def test() -> None:
         async with proxied() as (_, proxy):
@@ -128,7 +128,7 @@ async def read_and_leave(reader: asyncio.StreamReader, writer: asyncio.StreamWri
 
 
 async def test_lost_reply() -> None:
-    """The request arrives; of the reply nothing comes back."""
+    """The request arrives, and nothing of the reply."""
     async with proxied() as (counter, proxy), connected(proxy) as (reader, writer):
         proxy.cut_after(0, Side.SERVER)
         writer.write(b"a")
@@ -139,7 +139,7 @@ async def test_lost_reply() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 async def test_cut_in_the_middle(count: int) -> None:
-    """Exactly so many bytes of the sender pass, and the connection is whole until there comes another one."""
+    """Exactly the given number of bytes passes; the connection remains until a further byte."""
     async with proxied() as (counter, proxy), connected(proxy) as (reader, writer):
         proxy.cut_after(count, Side.CLIENT)
         writer.write(b"abcd"[:count])
@@ -151,7 +151,7 @@ async def test_cut_in_the_middle(count: int) -> None:
 
 
 async def test_dropped_replies() -> None:
-    """What is swallowed does not come later; what is sent after restoring does."""
+    """Dropped replies never arrive; data sent after the restore does."""
     async with proxied() as (counter, proxy), connected(proxy) as (reader, writer):
         proxy.drop(Side.SERVER)
         writer.write(b"a")
@@ -164,7 +164,7 @@ async def test_dropped_replies() -> None:
 
 
 async def test_stalled() -> None:
-    """What is stalled arrives later, in order, and none of it is lost."""
+    """Stalled data arrives later, in order and completely."""
     async with proxied() as (counter, proxy), connected(proxy) as (reader, writer):
         proxy.stall()
         writer.write(b"ab")
@@ -176,7 +176,7 @@ async def test_stalled() -> None:
 
 
 async def test_delayed() -> None:
-    """What passes arrives when the clock of the environment says so."""
+    """Data arrives when the environment's clock reaches the delay."""
     environment = VirtualEnvironment()
     async with proxied(environment=environment) as (counter, proxy), connected(proxy) as (_, writer):
         proxy.delay(1_000)
@@ -199,7 +199,7 @@ async def test_half_closed() -> None:
 
 
 async def test_tap() -> None:
-    """A tap sees what each side sends, changes it, and gives commands that hold before it passes."""
+    """A tap sees and may change all data, and its commands apply before the data passes."""
 
     class Cuts(Tap):
         def passes(self, sender: Side, data: bytes) -> bytes:

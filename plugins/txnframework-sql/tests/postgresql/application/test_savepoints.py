@@ -58,7 +58,7 @@ async def test_rolled_back_by_the_driver(kind: Any, application: Application) ->
 
 @pytest.mark.parametrize("release", ["RELEASE part", "SELECT 1"])
 async def test_rolled_back_by_hand(kind: Any, release: str, application: Application) -> None:
-    """The same by statements, with RELEASE and without it."""
+    """Savepoints that statements roll back behave in the same way, with RELEASE and without it."""
     version = await application.begun()
     async with kind(application.url) as opened:
         joined = await application.store.join(opened.given)
@@ -70,7 +70,7 @@ async def test_rolled_back_by_hand(kind: Any, release: str, application: Applica
 
 
 async def test_open_at_the_end(kind: Any, application: Application) -> None:
-    """SQLAlchemy knows that one is open, and it is refused. One of another driver is part of the COMMIT."""
+    """An open savepoint that SQLAlchemy knows is refused. A savepoint of another driver is part of the COMMIT."""
     version = await application.begun()
     async with kind(application.url) as opened:
         joined = await application.store.join(opened.given)
@@ -90,7 +90,7 @@ async def test_open_at_the_end(kind: Any, application: Application) -> None:
 
 
 async def test_open_at_the_beginning(application: Application) -> None:
-    """One that SQLAlchemy knows is refused before the block."""
+    """A savepoint that SQLAlchemy knows is refused before the block."""
     await application.begun()
     async with KINDS["AsyncSession-asyncpg"](application.url) as opened, opened.given.begin_nested():
         with pytest.raises(InvalidInput, match="open savepoint"):
@@ -139,7 +139,7 @@ async def test_rolled_back_between_the_put_and_the_commit(kind: Any, application
 
 
 async def test_rolled_back_by_an_event(application: Application) -> None:
-    """SQLAlchemy runs events at the COMMIT; one that takes back the put is found."""
+    """SQLAlchemy runs events at the COMMIT; an event that rolls back the put is detected."""
     version = await application.begun()
     async with KINDS["AsyncSession-psycopg"](application.url) as opened:
         joined = await application.store.join(opened.given)

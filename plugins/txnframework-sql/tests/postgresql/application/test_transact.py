@@ -81,7 +81,7 @@ async def billing(_url: str, options: dict[str, Any]) -> AsyncIterator[Billing]:
 
 
 async def test_everything_is_committed(kind: Any, billing: Billing) -> None:
-    """With rows that were written before, and without rows, as often as the application likes."""
+    """Everything is committed with earlier rows and without rows, as often as the application likes."""
     async with kind(billing.url) as opened:
         for number in range(1, 4):
             order = await billing.shop.order()
@@ -186,7 +186,7 @@ async def test_a_transaction_that_cannot_carry_a_step(
 
 
 async def test_an_open_savepoint(kind: Any, billing: Billing) -> None:
-    """SQLAlchemy knows that one is open, and it is refused. One of another driver is part of the COMMIT."""
+    """An open savepoint that SQLAlchemy knows is refused. A savepoint of another driver is part of the COMMIT."""
     async with kind(billing.url) as opened:
         order = await billing.shop.order()
         if not hasattr(opened.given, "begin_nested"):
